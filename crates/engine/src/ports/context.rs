@@ -1,4 +1,5 @@
-//! [`LcoreContext`]: sinks, caches, time and counters, which the nodes and ports of an lcore share.
+//! [`LcoreContext`]: the sinks, caches, time and counters that the nodes and ports of an lcore
+//! share.
 
 use verbline_mem::BoundCache;
 
@@ -9,23 +10,23 @@ use crate::stats::counters::{LcoreStats, StageStats};
 use crate::stats::sampling::Weights;
 use crate::stats::turn_time::TurnTime;
 
-/// What the nodes and ports of an lcore share.
+/// State shared by the nodes and ports of an lcore.
 pub(crate) struct LcoreContext {
     pub(crate) sinks: Vec<Sink>,
     pub(crate) caches: Vec<BoundCache>,
     pub(crate) time: TurnTime,
     pub(crate) stats: Shared<LcoreStats>,
-    /// What the time of this turn's stages counts for.
+    /// The weights of the times that stages take in this turn.
     pub(crate) weights: Weights,
-    /// When the last stage of this turn ended, in cycles: where the next one's time begins, so that
-    /// a timed turn of n stages reads the clock n + 1 times.
+    /// When the last stage of this turn ended, in cycles. The next stage's time begins there, so
+    /// that a timed turn of n stages reads the clock n + 1 times.
     pub(crate) stage_ended: Option<u64>,
-    /// A capture of what passes its ports.
+    /// A capture of the packets that pass its ports.
     pub(crate) tap: Option<Box<Tap>>,
 }
 
 impl LcoreContext {
-    /// When a stage that is called now began, if that is timed.
+    /// Returns when a stage that is called now began, if its call is timed.
     #[inline]
     pub(crate) fn stage_begins(&self) -> u64 {
         match self.weights.calls {
@@ -34,7 +35,7 @@ impl LcoreContext {
         }
     }
 
-    /// Ends a stage that began at `began`; charges it with its cycles, if they count for something.
+    /// Ends a stage that began at `began`; charges it with its cycles, if they have a weight.
     #[inline]
     pub(crate) fn stage_ends(&mut self, began: u64, weight: u64, stats: &StageStats) {
         if weight > 0 {
@@ -42,7 +43,7 @@ impl LcoreContext {
         }
     }
 
-    // Not inlined: of the turns of an lcore that has work, few are timed.
+    // Not inlined: few turns with work are timed.
     #[cold]
     fn charge(&mut self, began: u64, weight: u64, stats: &StageStats) {
         let now = self.time.clock().cycles();
@@ -51,9 +52,9 @@ impl LcoreContext {
         stats.cycles.add(ran * weight);
         stats.timed.add(1);
         stats.call_times.add(ran, weight);
-        // Of a sum of calls each of which is timed once in `weight`, as Horvitz and Thompson
-        // estimate it.
-        // Both are far below 2^63: signed integers take one instruction to be converted, not six.
+        // The variance of a sum of calls, each timed once in `weight`, as Horvitz and Thompson
+        // estimate it. Both numbers are far below 2^63: a signed integer is converted by one
+        // instruction, an unsigned one by six.
         stats.variance.add((ran as i64 as f64).powi(2) * (weight * (weight - 1)) as i64 as f64);
     }
 }
@@ -64,8 +65,7 @@ mod tests {
     use crate::stats::clock::told::Time;
     use crate::stats::counter::shared;
 
-    /// Two stages of a turn that stands for sixteen, the second behind the first; then one that is
-    /// not timed.
+    /// A turn that stands for sixteen, with two stages, one behind the other; then an untimed turn.
     #[test]
     fn a_timed_stage_is_charged_for_the_turns_that_it_stands_for() {
         let (time, lcore) = (Time::default(), shared::<LcoreStats>());
@@ -84,7 +84,7 @@ mod tests {
             let began = ctx.stage_begins();
             time.pass(ran_ns);
             ctx.stage_ends(began, 16, stage);
-            // Behind the stage: the next one's.
+            // Time after the stage is the next one's.
             time.pass(7);
         }
         let charged = |stage: &StageStats| (stage.cycles.value(), stage.timed.value(), stage.variance.value());

@@ -1,17 +1,18 @@
 //! The peers of a UD port with several: the destinations that its plan names, and the senders of
-//! what it receives, so that a stage can answer them. Each is known by a handle, as a connection is
-//! ([`ConnectionId`]): a packet carries that of its sender, and goes to the peer whose handle it
-//! carries, or else to the first that the plan names.
+//! received datagrams, so that a stage can answer them. Each peer has a handle, like a connection
+//! ([`ConnectionId`]). A packet carries its sender's handle, and goes to the peer whose handle it
+//! carries, or else to the plan's first destination.
 //!
-//! Senders have a bounded number of places. One that is new takes the place of one that was not
-//! heard of for a while; its address handle is made on another thread ([`ah_maker`]), and what is
-//! sent to it waits until then. The address handle that it replaces is kept until no posted send
-//! may use it, which the last send of every batch tells, being signaled.
+//! Senders have a bounded number of places. A new sender takes the place of one that has not been
+//! heard for a while. Its address handle is made on another thread ([`ah_maker`]); packets to it
+//! wait until then. The address handle that it replaces is kept until no posted send may use it;
+//! the last send of every batch, which is signaled, tells when.
 //!
-//! Guarantees: nothing is sent to another peer than the one whose handle a packet carries; a handle
-//! is never another sender's later; there are at most three address handles a place: its own, one
+//! Guarantees: a packet goes to the peer whose handle it carries, and to no other; a handle is
+//! never reused for another sender; there are at most three address handles per place: its own, one
 //! that is being made or was replaced and may still be used, and one to be destroyed; nothing is
-//! allocated after the start, and the lcore makes and destroys no address handle; what can't be
+//! allocated after the start, and the lcore makes and destroys no address handle; packets that
+//! can't be sent are dropped and counted (`no_connection`), or come back if they asked to.
 //! sent is dropped and counted (`no_connection`), or comes back if it asked to.
 
 pub(crate) mod ah_maker;
@@ -27,7 +28,7 @@ use verbline_verbs::{Completion, Gid, QueuePair};
 
 use ah_maker::AhMaker;
 
-/// How many places are looked at to find one for a new sender.
+/// The number of places searched for a new sender.
 const LOOKS: usize = 64;
 
 /// See the top of this file.
@@ -35,33 +36,33 @@ const LOOKS: usize = 64;
 pub(crate) struct Datagrams {
     /// The port's place in the plan.
     port: u16,
-    /// Packets are sent as they ask.
+    /// Packets may carry options for their sends.
     asks: bool,
-    /// How many of the peers, from the first on, are the plan's.
+    /// The number of the plan's peers, which come first.
     named: usize,
     peers: Box<[Peer]>,
     by_sender: HashMap<Sender, u16>,
-    /// The sender of the last datagram, and its handle: datagrams mostly come in runs.
+    /// The last datagram's sender, and its handle: datagrams mostly come in runs.
     last: Option<(Sender, ConnectionId)>,
-    /// Where a place for the next sender is looked for.
+    /// The place where the search for the next sender's place starts.
     hand: usize,
-    /// The Q_Key that senders have, and the path of answers but for where it leads.
+    /// The senders' Q_Key, and the path of answers without its destination.
     qkey: u32,
     path: AhSpec,
     maker: Option<AhMaker>,
-    /// Senders whose address handles are being made.
+    /// The number of senders whose address handles are being made.
     asked: usize,
-    /// On their way to the queue pair, which may have had no room for them.
+    /// Packets on their way to the queue pair, which may have had no room for them.
     ready: Batch,
-    /// Sent to peers whose address handles are not made yet.
+    /// Packets to peers whose address handles are not made yet.
     parked: Batch,
-    /// An address handle was made since they were looked at.
+    /// An address handle was made since the last look at `parked`.
     is_made: bool,
-    /// Empty between two calls.
+    /// Packets that are being sorted; empty between two calls.
     work: Batch,
 }
 
-/// Whom a datagram came from.
+/// The sender of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 struct Sender {
     gid: Option<Gid>,
@@ -74,40 +75,40 @@ struct Peer {
     handle: ConnectionId,
     sender: Sender,
     way: Way,
-    /// What the queue pair has for this place.
+    /// The queue pair's destination for this place.
     destination: Option<DestinationId>,
-    /// It was heard of since the hand came by.
+    /// Its peer was heard since the hand last came by.
     is_heard: bool,
 }
 
-/// Whether there is a way to a peer.
+/// Whether a peer can be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// The place is nobody's, or its address can't be reached.
+    /// The place is nobody's, or its address is unreachable.
     None,
-    /// Its address handle is being made.
+    /// The address handle is being made.
     Asked,
     Known(DestinationId),
 }
 
-/// What a port with several peers is made of.
+/// The parts of a port with several peers.
 #[derive(Debug)]
 pub(crate) struct DatagramsSpec {
     pub(crate) port: u16,
-    /// Packets are sent as they ask.
+    /// Packets may carry options for their sends.
     pub(crate) asks: bool,
-    /// Destinations that the plan names, and senders that are known at once.
+    /// The numbers of destinations that the plan names, and of senders known at once.
     pub(crate) named: usize,
     pub(crate) senders: usize,
     pub(crate) qkey: u32,
-    /// Of answers, but for where it leads.
+    /// The path of answers, without its destination.
     pub(crate) path: AhSpec,
     pub(crate) maker: Option<AhMaker>,
-    /// Packets that may be pending.
+    /// The number of packets that may be pending.
     pub(crate) pending: usize,
 }
 
-/// The handle of a port's peer; that of the `u16::MAX`th is nobody's.
+/// Returns the handle of a port's peer; the `u16::MAX`th place is nobody's.
 pub(crate) fn handle(port: u16, place: u16, generation: u32) -> ConnectionId {
     ConnectionId::new(port, place, generation.max(1)).expect("only generation 0 is nobody's")
 }
@@ -128,8 +129,8 @@ impl Datagrams {
             asks,
             named,
             peers: (0..named + senders).map(peer).collect(),
-            // As many again as there are at once: entries that were removed use room until the
-            // table is cleaned, which it is in its place where half of it is free.
+            // Twice the room of the most entries at once: removed entries use room until the table
+            // is cleaned, which happens in place where half of it is free.
             by_sender: HashMap::with_capacity(4 * senders),
             last: None,
             hand: 0,
@@ -144,18 +145,18 @@ impl Datagrams {
         }
     }
 
-    /// How many senders have places.
+    /// Returns the number of places for senders.
     fn senders(&self) -> usize {
         self.peers.len() - self.named
     }
 
-    /// Whether it knows senders, and not only the peers of the plan.
+    /// Whether it knows senders, besides the plan's peers.
     pub(crate) fn knows_senders(&self) -> bool {
         self.senders() > 0
     }
 
-    /// The queue pair's destinations that the plan names, in its order. It gets room for those of
-    /// senders.
+    /// Takes the queue pair's destinations that the plan names, in its order. Makes room in the
+    /// queue pair for the senders' destinations.
     pub(crate) fn name(&mut self, destinations: &[DestinationId], qp: &mut QueuePair) {
         for (peer, id) in self.peers.iter_mut().zip(destinations) {
             (peer.way, peer.destination) = (Way::Known(*id), Some(*id));
@@ -163,7 +164,7 @@ impl Datagrams {
         qp.reserve_destinations(self.senders());
     }
 
-    /// Has a packet carry the handle of its sender; without places for senders, none.
+    /// Gives a packet the handle of its sender; without places for senders, does nothing.
     pub(crate) fn know(&mut self, packet: &mut Packet, completion: &Completion, qp: &mut QueuePair) {
         if !self.knows_senders() {
             return;
@@ -188,8 +189,8 @@ impl Datagrams {
         peer.handle
     }
 
-    /// Gives a new sender a place, and wants its address handle; `None`: as many address handles as
-    /// there are places are being made, or were replaced and may still be used.
+    /// Gives a new sender a place, and asks for its address handle. `None`: as many address handles
+    /// as there are places are being made, or were replaced and may still be used.
     #[cold]
     fn settle(&mut self, sender: Sender, path: AhSpec, qp: &mut QueuePair) -> Option<usize> {
         let senders = self.senders();
@@ -226,7 +227,7 @@ impl Datagrams {
         Some(at)
     }
 
-    /// Takes the address handles that were made.
+    /// Takes the finished address handles.
     #[cold]
     pub(crate) fn take_made(&mut self, qp: &mut QueuePair) {
         while let Some((connection, made)) = self.maker.as_ref().and_then(AhMaker::take) {
@@ -249,8 +250,8 @@ impl Datagrams {
         self.give_back(qp);
     }
 
-    /// Address handles that no posted send may use any more are destroyed on the thread that made
-    /// them.
+    /// Sends address handles that no posted send may use any more to the thread that made them,
+    /// which destroys them.
     fn give_back(&self, qp: &mut QueuePair) {
         let Some(maker) = &self.maker else { return };
         while let Some(ah) = qp.take_replaced() {
@@ -258,12 +259,12 @@ impl Datagrams {
         }
     }
 
-    /// A handle that leads nowhere.
+    /// Returns a handle that leads nowhere.
     fn nobody(&self) -> ConnectionId {
         handle(self.port, u16::MAX, u32::MAX)
     }
 
-    /// The way that a packet goes.
+    /// Returns the packet's way.
     #[inline]
     fn way(&self, packet: &Packet) -> Way {
         let peer = match packet.connection() {
@@ -279,7 +280,7 @@ impl Datagrams {
         self.ready.is_empty() && !self.is_made
     }
 
-    /// Packets that wait here.
+    /// Returns the number of packets that wait here.
     pub(crate) fn pending(&self) -> usize {
         self.ready.len() + self.parked.len()
     }

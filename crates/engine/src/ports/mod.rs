@@ -1,5 +1,5 @@
-//! The ports of an lcore: with one queue pair, or with many connections; and where packets gather
-//! on their way to one.
+//! The ports of an lcore, with one queue pair or with many connections, and the sinks in which
+//! packets gather on their way to one.
 
 pub(crate) mod context;
 pub(crate) mod datagrams;

@@ -1,15 +1,15 @@
 //! A port with many connections, each a queue pair on the lcore's completion queue. They receive
-//! from one shared queue, or from queues of their own where the device has no shared ones.
+//! from one shared queue, or from a queue each where the device has no shared ones.
 //!
-//! All of them complete under the port's one tag; the queue pair's number says whose a completion
-//! is ([`table`]). A packet carries the handle of the connection that it came by, and goes out by
-//! the one that it carries.
+//! All of them complete under the port's one tag; the queue pair's number identifies a completion's
+//! connection ([`table`]). A received packet carries its connection's handle, and goes out by the
+//! connection whose handle it then carries.
 //!
-//! Guarantees: nothing is allocated after the start, whatever comes and goes; a packet for a
-//! connection that is gone is dropped and counted (`no_connection`), never sent to another; one for
-//! a connection whose send queue is full is dropped and counted (`tx_full`), so that no connection
-//! holds up another; a stage hears that a connection opened before its first packet, and that it is
-//! over after its last.
+//! Guarantees: nothing is allocated after the start, even as connections come and go; a packet for
+//! a connection that is gone is dropped and counted (`no_connection`), never sent to another; a
+//! packet for a connection whose send queue is full is dropped and counted (`tx_full`), so that no
+//! connection holds up another; a stage hears that a connection opened before its first packet, and
+//! that it is over after its last.
 
 mod changes;
 mod early;
@@ -47,36 +47,37 @@ pub(crate) struct MultiPort {
     pub(crate) index: u16,
     pub(crate) receiving: Option<ManyReceiving>,
     pub(crate) sending: Option<ManySending>,
-    /// A packet without a connection goes to each in turn.
+    /// Packets without a connection go to each connection in turn.
     any: bool,
     slots: Box<[Slot]>,
     by_qpn: QpnTable,
     /// The slots that are open.
     open: Vec<u16>,
-    /// What the stages are still to be told.
+    /// Changes that the stages must still be told.
     changes: VecDeque<Change>,
     /// Connections that a stage wants closed at the end of the turn.
     closes: Vec<ConnectionId>,
-    /// Those that the cm thread waits for no more: they are released as they are, once the
+    /// Connections that the cm thread no longer waits for: they are released as they are, once the
     /// completion queue was empty.
     forced: Vec<ConnectionId>,
-    /// What was taken from the mailbox; empty between turns.
+    /// Messages taken from the mailbox; empty between turns.
     taken: Vec<ToLcore>,
     mailbox: Arc<CmMailbox>,
     pub(crate) stats: Shared<PortStats>,
     counts: Shared<ConnectionsStats>,
 }
 
-/// What the stages are still to be told of a connection.
+/// A connection's change that the stages must still be told.
 #[derive(Debug)]
 struct Change {
     connection: ConnectionId,
     change: ConnectionChange,
-    /// Of one that is over: the stages may ask for it until they know that. Its slot may be free.
+    /// Set for a connection that is over: stages may ask for its peer until they know of the end.
+    /// The slot may already be free.
     peer: Option<Box<ConnectionPeer>>,
 }
 
-/// The place of one connection at a time.
+/// A slot: the place of one connection at a time.
 #[derive(Debug, Default)]
 struct Slot {
     state: State,
@@ -85,15 +86,15 @@ struct Slot {
     qp: Option<Box<PortQp>>,
     /// Made by the cm thread, and given back to it.
     peer: Option<Box<ConnectionPeer>>,
-    /// Its place in [`MultiPort::open`].
+    /// Its index in [`MultiPort::open`].
     open_at: usize,
     /// The stages know of it.
     is_told: bool,
-    /// Its queue pair has failed while the cm thread had it.
+    /// The reason of a failure that came while the cm thread had the queue pair.
     failed_early: Option<&'static str>,
-    /// Why it is over.
+    /// The reason why the connection is over.
     over: Option<ConnectionChange>,
-    /// Of its own receive queue: receives short of its depth, and whether it is among
+    /// For its own receive queue: receives short of its depth, and whether the slot is among
     /// [`ManyReceiving::hungry`].
     missing: usize,
     is_hungry: bool,
@@ -107,11 +108,11 @@ enum State {
     /// Its queue pair is with the cm thread, and may receive.
     Expected,
     Open,
-    /// Its queue pair is in the error state, and its completions are to come.
+    /// Its queue pair is in the error state, and completions are still to come.
     Closing,
 }
 
-/// What a [`MultiPort`] is made of.
+/// The parts of a [`MultiPort`].
 #[derive(Debug)]
 pub(crate) struct MultiPortSpec {
     pub(crate) name: String,
@@ -125,7 +126,7 @@ pub(crate) struct MultiPortSpec {
     pub(crate) counts: Shared<ConnectionsStats>,
 }
 
-/// The slot of a connection, if it is still that one's.
+/// Returns a connection's slot, unless it is another connection's by now.
 #[inline]
 fn slot_of(slots: &[Slot], connection: ConnectionId) -> Option<&Slot> {
     slots.get(connection.slot()).filter(|slot| slot.connection == Some(connection))
@@ -143,7 +144,7 @@ impl MultiPort {
             slots: (0..connections).map(|_| Slot::default()).collect(),
             by_qpn: QpnTable::new(connections),
             open: Vec::with_capacity(connections),
-            // A connection may open and be over before the stages hear of either.
+            // A connection may open and end before the stages hear of either.
             changes: VecDeque::with_capacity(connections * 2),
             closes: Vec::with_capacity(connections),
             forced: Vec::with_capacity(connections),
@@ -154,8 +155,8 @@ impl MultiPort {
         }
     }
 
-    /// Takes the first completion, which is of this port, and those behind it that go with it.
-    /// Returns how many it took, at least one.
+    /// Takes the first completion, which is of this port, and the following ones that belong to its
+    /// run. Returns the number taken, at least one.
     pub(crate) fn complete_run(&mut self, completions: &[Completion], ctx: &mut LcoreContext) -> usize {
         let first = &completions[0];
         match first.kind() {
@@ -167,8 +168,8 @@ impl MultiPort {
         1
     }
 
-    /// Sends what is pending, closes what stages want closed, and refills the receive queues. True
-    /// if it moved something, or waits for packets of a pool, which ring no doorbell.
+    /// Sends pending packets, closes connections for stages, and refills the receive queues.
+    /// Returns true if it moved something, or waits for packets of a pool, which ring no doorbell.
     pub(crate) fn work(&mut self, ctx: &mut LcoreContext) -> bool {
         let flushed = self.flush(ctx);
         let closed = !self.closes.is_empty();
@@ -184,25 +185,25 @@ impl MultiPort {
         sent && self.receiving.as_ref().is_none_or(ManyReceiving::is_settled)
     }
 
-    /// The sink that gathers for it.
+    /// Returns the sink that gathers for it.
     pub(crate) fn sink(&self) -> Option<usize> {
         self.sending.as_ref().map(|sending| sending.half.sink)
     }
 
-    /// The slot of a connection that is open.
+    /// Returns the slot of an open connection.
     #[inline]
     fn open_slot(&self, connection: ConnectionId) -> Option<usize> {
         self.find(connection, State::Open)
     }
 
-    /// How many packets a connection takes now; 0 if it is not open.
+    /// Returns the number of packets that a connection takes now; 0 if it is not open.
     pub(crate) fn room_to(&self, connection: ConnectionId) -> usize {
         let (Some(at), Some(sending)) = (self.open_slot(connection), &self.sending) else { return 0 };
         let slot = &self.slots[at];
         slot.qp.as_ref().map_or(0, |qp| sending.room_of(qp))
     }
 
-    /// Who is at the other end of a connection; `None` if the stages know that it is over.
+    /// Returns a connection's peer; `None` if the stages know that it is over.
     pub(crate) fn peer(&self, connection: ConnectionId) -> Option<&ConnectionPeer> {
         if let Some(slot) = slot_of(&self.slots, connection) {
             return slot.peer.as_deref();
@@ -210,7 +211,7 @@ impl MultiPort {
         self.changes.iter().find(|change| change.connection == connection && change.peer.is_some())?.peer.as_deref()
     }
 
-    /// Closes a connection at the end of the turn. False if it is not open.
+    /// Closes a connection at the end of the turn. Returns false if it is not open.
     pub(crate) fn close(&mut self, connection: ConnectionId) -> bool {
         let Some(at) = self.open_slot(connection) else { return false };
         if !mem::replace(&mut self.slots[at].close_asked, true) {

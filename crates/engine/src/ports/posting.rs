@@ -1,5 +1,5 @@
-//! Posts packets to a queue pair, to be sent or to be received into, whether the port has one queue
-//! pair or a thousand.
+//! Posts packets to a queue pair, as sends or as receives, for ports with one queue pair or a
+//! thousand.
 
 use verbline_mem::{Batch, Packet, PoolCache};
 use verbline_verbs::rdma::{NoFence, OnAny};
@@ -11,14 +11,14 @@ use crate::stats::counters::PortStats;
 use crate::stats::drop_reason::DropReason;
 
 /// How long an lcore may sleep while a receive queue waits for its pool, and how long it waits
-/// before it asks a device again that has refused receives: packets that return to a pool ring no
+/// before it asks a device that has refused receives again. Packets that return to a pool ring no
 /// doorbell.
 pub(super) const STARVED_RETRY_NS: u64 = 1_000_000;
 
-/// Posts packets as one list where it fits, and counts what was posted. `signal_ends`: the last of
-/// the list is signaled.
-// Always a part of its callers, the two kinds of port: a call of its own costs 40 instructions a
-// post.
+/// Posts packets as one list where it fits, and counts the posted ones. `signal_ends`: the list's
+/// last send is signaled.
+// Always inlined into its callers, the two kinds of port: a call of its own costs 40 instructions
+// per post.
 #[inline(always)]
 pub(super) fn send(qp: &mut PortQp, batch: &mut Batch, signal_ends: bool, stats: &PortStats) -> SendOutcome {
     let before = batch.len();
@@ -36,7 +36,7 @@ pub(super) fn send(qp: &mut PortQp, batch: &mut Batch, signal_ends: bool, stats:
     outcome
 }
 
-/// The same; `options` says how each packet is sent.
+/// Like [`send`]; `options` returns the send options of each packet.
 pub(super) fn send_with(
     qp: &mut PortQp,
     batch: &mut Batch,
@@ -57,7 +57,7 @@ pub(super) fn send_with(
     outcome
 }
 
-/// Counts what was posted of a batch: its packets and its bytes.
+/// Counts the posted packets of a batch, and their bytes.
 #[inline(always)]
 fn count_sent(
     qp: &mut PortQp,
@@ -75,19 +75,19 @@ fn count_sent(
     }
 }
 
-/// What RC alone has READs and atomics to wait for.
+/// Removes the fence: only RC has READs and atomics to wait for.
 fn without_fence(options: SendOptions) -> SendOptions<OnAny> {
     let SendOptions { imm, solicited, fence: _, signaled, destination, comes_back } = options;
     SendOptions { imm, solicited, fence: NoFence, signaled, destination, comes_back }
 }
 
-/// Drops the packet at the front, which cannot be sent, or all packets if none can.
+/// Drops the first packet if only it cannot be sent, or all packets if none can.
 #[cold]
 pub(super) fn refuse(batch: &mut Batch, stop: PostStop, port: &str, stats: &PortStats) {
     refuse_each(batch, stop, port, stats, |packet, _| drop(packet));
 }
 
-/// The same; `end` is given each.
+/// Like [`refuse`]; `end` takes each packet.
 #[cold]
 pub(super) fn refuse_each(
     batch: &mut Batch,
@@ -101,7 +101,7 @@ pub(super) fn refuse_each(
         PostStop::NotReady(_) => (DropReason::PortDown, batch.len()),
         stop => (refusal(stop), 1),
     };
-    // Once a port, not once a packet: the rest is in the counters.
+    // Once per port, not once per packet: the rest is in the counters.
     if stats.drops.count(reason) == 0 && !stop.is_backpressure() {
         tracing::error!(%port, %stop, "a packet cannot be sent");
     }
@@ -113,18 +113,18 @@ fn bytes_of(batch: &Batch) -> u64 {
     batch.iter().map(|packet| packet.len() as u64).sum()
 }
 
-/// What became of packets to be received into.
+/// The result of a refill.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Refilled {
-    /// Packets that were taken from the pool, which is empty if they are fewer than were wanted.
+    /// The packets taken from the pool; fewer than were wanted if the pool is empty.
     pub(super) taken: usize,
     pub(super) is_starved: bool,
     pub(super) posted: usize,
     pub(super) stop: Option<PostStop>,
 }
 
-/// Takes packets from a pool and posts them to a receive queue that misses `missing`: as many as
-/// `refill` holds at once. Those that the queue refuses stay there, and are among the missing.
+/// Takes packets from a pool and posts them to a receive queue that lacks `missing`: as many as
+/// `refill` holds at once. Packets that the queue refuses stay there, and count as missing.
 #[inline]
 pub(super) fn refill(
     cache: &PoolCache,

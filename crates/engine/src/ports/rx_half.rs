@@ -1,5 +1,5 @@
-//! The receive half of a port, whether it has one queue pair or many: where its packets come from
-//! and go to, and how a receive queue is kept full.
+//! The receive half of a port with one or many queue pairs: the source and the destination of its
+//! packets, and the refilling of its receive queues.
 
 use verbline_mem::{Batch, Packet, PoolCache};
 use verbline_verbs::{Completion, PostStop, RecvOutcome};
@@ -13,12 +13,12 @@ use crate::stats::counters::PortStats;
 use crate::stats::drop_reason::DropReason;
 use crate::stats::turn_time::TurnTime;
 
-/// Where received packets go.
+/// The destination of received packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Delivery {
-    /// A run of them at once.
+    /// To this sink, a run of packets at once.
     Sink(u16),
-    /// One by one: each carries what its completion says besides.
+    /// To this sink, one by one: each packet carries extra data from its completion.
     OneByOne(u16),
     Drop,
 }
@@ -33,7 +33,7 @@ impl From<Link> for Delivery {
 }
 
 impl Delivery {
-    /// With what the completion of each says besides.
+    /// Returns the delivery whose packets carry extra data from their completions.
     pub(crate) fn one_by_one(self) -> Delivery {
         match self {
             Delivery::Sink(sink) | Delivery::OneByOne(sink) => Delivery::OneByOne(sink),
@@ -51,20 +51,20 @@ impl Delivery {
     }
 }
 
-/// See the top of this file.
+/// The receive half. See the top of this file.
 #[derive(Debug)]
 pub(crate) struct Receiving {
-    /// Index of the pool's cache among the lcore's.
+    /// The index of the pool's cache among the lcore's.
     pub(crate) cache: usize,
     pub(crate) next: Delivery,
-    /// Of the receive queue, or of each where every connection has its own.
+    /// The depth of the receive queue, or of each one where every connection has its own.
     pub(crate) depth_wr: usize,
     /// Whether received packets are stamped with the time of the turn.
     timestamps: bool,
-    /// Whether they carry the immediate data that came with them.
+    /// Whether received packets carry their immediate data.
     pub(crate) immediates: bool,
-    /// How many missing work requests of a queue are worth a call: a quarter of it, or a burst if
-    /// that is less.
+    /// The number of missing work requests that is worth a call: a quarter of the queue, or a burst
+    /// if that is less.
     pub(super) worth_wr: usize,
     /// Packets to be posted to a receive queue. Packets that the queue refused stay here.
     pub(crate) refill: Batch,
@@ -75,14 +75,14 @@ pub(crate) struct Receiving {
     pub(super) retry_ns: Option<Tick>,
 }
 
-/// What became of an attempt to fill receive queues.
+/// The result of an attempt to fill receive queues.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Filled {
-    /// Packets that were taken from the pool, which was empty if it is starved.
+    /// The packets taken from the pool; the pool was empty if it is starved.
     pub(super) taken: usize,
     pub(super) is_starved: bool,
     pub(super) posted: usize,
-    /// Why the device refused something that it has room for.
+    /// Why the device refused receives that it has room for.
     pub(super) refused: Option<PostStop>,
 }
 
@@ -97,7 +97,7 @@ impl Filled {
 }
 
 impl Receiving {
-    /// A receive queue with nothing posted yet.
+    /// Builds the half of a receive queue with nothing posted yet.
     pub(crate) fn new(
         cache: usize,
         next: impl Into<Delivery>,
@@ -121,12 +121,12 @@ impl Receiving {
         }
     }
 
-    /// Whether the queue wants nothing in the next turn unless something arrives.
+    /// Whether the queue needs nothing in the next turn unless something arrives.
     pub(super) fn is_settled(&self) -> bool {
         self.retry_ns.is_none() && self.missing < self.worth_wr
     }
 
-    /// Packets of a run are this port's, of this turn: each is stamped, and all are counted.
+    /// Stamps each packet of a run with this port and this turn's time, and counts them all.
     #[inline(always)]
     pub(super) fn stamp_run(
         &mut self,
@@ -149,7 +149,7 @@ impl Receiving {
         stats.rx_bytes.add(bytes);
     }
 
-    /// The same of one packet.
+    /// Like [`Receiving::stamp_run`], for one packet.
     #[inline(always)]
     pub(super) fn stamp(&self, packet: &mut Packet, port: u16, time: &TurnTime, stats: &PortStats) {
         stats.rx_packets.add(1);
@@ -160,7 +160,7 @@ impl Receiving {
         }
     }
 
-    /// Notes in a packet what its completion says besides, if the plan wants that.
+    /// Copies extra data from the completion into the packet, if the plan wants it.
     #[inline]
     pub(super) fn note(&self, packet: &mut Packet, completion: &Completion) {
         if self.immediates {
@@ -168,8 +168,8 @@ impl Receiving {
         }
     }
 
-    /// Posts what is missing, as far as the pool goes and the queue takes it.
-    // Always a part of its callers, the two kinds of port: what it gives is taken apart there.
+    /// Posts missing receives, as far as the pool has packets and the queue takes them.
+    // Always inlined into its callers, the two kinds of port: they take its result apart.
     #[inline(always)]
     pub(super) fn fill(&mut self, cache: &PoolCache, mut post: impl FnMut(&mut Batch) -> RecvOutcome) -> Filled {
         let mut filled = Filled::default();

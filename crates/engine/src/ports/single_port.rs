@@ -2,12 +2,12 @@
 //! its receive queue.
 //!
 //! A port with an address may be given another queue pair after its connection was lost
-//! ([`reconnect`]). Until then the port drops what it is asked to send and counts it (`port_down`):
-//! a peer that comes back does not want old messages first.
+//! ([`reconnect`]). Until then the port drops its stages' packets and counts them (`port_down`): a
+//! peer that comes back does not want old messages first.
 //!
 //! Guarantees: when the send queue is full, packets stay in the port's bounded pending batch, and
 //! packets that do not fit there are dropped and counted (`tx_full`); receives are reposted in
-//! batches; every packet that a completion gives back is handed on or counted.
+//! batches; every packet that a completion returns is handed on or counted.
 
 pub(crate) mod changing;
 mod health;
@@ -53,18 +53,18 @@ pub(crate) struct Port {
     pub(crate) by_address: bool,
     /// Where to report that the port is down; `None` before the lcore has begun.
     pub(crate) inbox: Option<LcoreInbox>,
-    /// `None`: a connection that is lost stays lost.
+    /// `None`: a lost connection is not made again.
     pub(crate) reconnect: Option<Reconnecting>,
-    /// Its send queue is being drained for this one.
+    /// The change for which its send queue is being drained.
     pub(crate) changing: Option<Changing>,
-    /// Its send queue is drained, and holds what is sent until somebody says otherwise.
+    /// Its send queue is drained, and holds packets until the port is resumed.
     pub(crate) is_paused: bool,
-    /// Another way to its peer.
+    /// An alternate path to its peer.
     pub(crate) alternate: Option<Box<Alternate>>,
 }
 
 /// Which halves of a queue pair work. An error on an RC queue pair, or in any receive, takes both
-/// out of service (state ERR); one in a send of UC or UD only the sending half (state SQE;
+/// out of service (state ERR); an error in a send of UC or UD only the sending half (state SQE;
 /// InfiniBand Architecture Specification, 10.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Health {
@@ -74,7 +74,7 @@ pub(crate) enum Health {
 }
 
 impl Port {
-    /// Takes a completion: hands on a received packet, or frees the packets that were sent.
+    /// Handles a completion: hands on a received packet, or frees the packets that were sent.
     #[inline]
     pub(crate) fn complete<const TAP: bool>(&mut self, completion: &Completion, ctx: &mut LcoreContext) {
         match completion.kind() {
@@ -85,8 +85,8 @@ impl Port {
         }
     }
 
-    /// Takes the first completion, which is of this port, and the consecutive receives of this port
-    /// behind it. Returns how many it took, at least one.
+    /// Handles the first completion, which is of this port, and the consecutive receives of this
+    /// port behind it. Returns the number handled, at least one.
     #[inline]
     pub(crate) fn complete_run(&mut self, completions: &[Completion], ctx: &mut LcoreContext) -> usize {
         let first = &completions[0];
@@ -97,8 +97,8 @@ impl Port {
         count.max(1)
     }
 
-    /// Sends what is pending and refills the receive queue. True if it moved something.
-    // Always a part of its callers, which are the two kinds of `Lcore::work`.
+    /// Sends pending packets and refills the receive queue. Returns true if it moved something.
+    // Always inlined into its callers, the two kinds of `Lcore::work`.
     #[inline(always)]
     pub(crate) fn work<const TAP: bool>(&mut self, ctx: &mut LcoreContext) -> bool {
         let flushed = match &self.sending {
@@ -121,7 +121,7 @@ impl Port {
             && self.receiving.as_ref().is_none_or(Receiving::is_settled)
     }
 
-    /// When the port wants a turn though nothing arrives.
+    /// Returns when the port needs a turn even if nothing arrives.
     pub(crate) fn retry_ns(&self) -> Option<Tick> {
         self.receiving.as_ref().and_then(|receiving| receiving.retry_ns)
     }
@@ -140,7 +140,8 @@ impl Port {
         self.health == Health::Up && self.qp.awaits_completion(every_wr, by_packet.is_none())
     }
 
-    /// Fills the receive queue, as far as the pool goes. True if it posted something.
+    /// Fills the receive queue, as far as the pool has packets. Returns true if it posted
+    /// something.
     pub(crate) fn refill(&mut self, cache: &PoolCache, lcore: &LcoreStats, now_ns: Tick) -> bool {
         let Some(receiving) = self.receiving.as_mut().filter(|_| self.health < Health::Down) else { return false };
         let filled = receiving.fill(cache, |batch| self.qp.post_recv(batch));
@@ -152,7 +153,7 @@ impl Port {
         lcore.taken.add(filled.taken as u64);
         self.stats.rx_posted.add(filled.posted as u64);
         self.stats.rx_outstanding.set((receiving.depth_wr - receiving.missing + receiving.refill.len()) as u64);
-        // A queue pair that has not even been offered a burst is asked again.
+        // A queue pair that was offered less than a burst is asked again.
         if let Some(stop) = filled.refused.filter(|_| !filled.is_starved) {
             tracing::error!(port = %self.name, %stop, "cannot post receives");
             self.go_down(Health::Down, DownReason::REFUSED);
@@ -160,8 +161,8 @@ impl Port {
         filled.posted > 0
     }
 
-    /// Hands on the packets of the completions at the front, as far as they are this port's next
-    /// receives, succeeded, and fit their sink. Returns how many.
+    /// Hands on the packets of the first completions, as far as they are this port's next receives,
+    /// succeeded, and fit their sink. Returns how many.
     #[inline]
     fn received_run(&mut self, completions: &[Completion], ctx: &mut LcoreContext) -> usize {
         let Some(receiving) = &mut self.receiving else { return 0 };
@@ -204,7 +205,7 @@ impl Port {
         self.send_ended(done, completion);
     }
 
-    /// What the completion of a send said.
+    /// Records the completion of a send.
     #[inline]
     pub(super) fn send_ended(&mut self, done: Result<SendDone, Stale>, completion: &Completion) {
         self.stats.tx_outstanding.set(self.qp.sends_outstanding() as u64);
@@ -218,7 +219,7 @@ impl Port {
         }
     }
 
-    /// Posts what is pending, which is something, as one list where it fits. True if something was
+    /// Posts the pending packets, at least one, as one list where it fits. Returns true if any was
     /// posted or dropped.
     #[inline]
     fn flush<const TAP: bool>(&mut self, ctx: &mut LcoreContext) -> bool {

@@ -11,7 +11,7 @@ use crate::stats::counter::{Drops, Shared};
 use crate::stats::counters::{PortStats, RingProducerStats, StageStats};
 use crate::stats::drop_reason::DropReason;
 
-/// The counters of the place that a sink belongs to.
+/// The counters of the sink's owner.
 #[derive(Debug)]
 pub(crate) enum SinkStats {
     Stage(Shared<StageStats>),
@@ -41,14 +41,15 @@ pub(crate) struct Sink {
 }
 
 impl Sink {
-    /// The index of a sink that nobody fills, of an lcore some of whose stages may be held back.
+    /// The index of a sink that stays empty, on an lcore some of whose stages may be held back.
     pub(crate) const EMPTY: usize = 0;
 
     pub(crate) fn new(capacity: usize, full: DropReason, stats: SinkStats) -> Sink {
         Sink { batch: Batch::with_capacity(capacity), full, stats }
     }
 
-    /// The operations of the port that it gathers for, and the packets that wait beside them.
+    /// Returns the operations of the port that it gathers for, and the packets that wait beside
+    /// them.
     #[inline]
     pub(crate) fn operations(&mut self) -> Option<(&mut OperationQueue, &mut Batch)> {
         match &mut self.stats {
@@ -57,7 +58,7 @@ impl Sink {
         }
     }
 
-    /// The operations alone, to look at.
+    /// Returns the operations only, read-only.
     pub(crate) fn queue(&self) -> Option<&OperationQueue> {
         match &self.stats {
             SinkStats::Operations(queue) => Some(queue),
@@ -65,7 +66,7 @@ impl Sink {
         }
     }
 
-    /// Takes the packet, or drops it and counts that.
+    /// Takes the packet, or drops and counts it. Returns true if it took it.
     #[inline]
     pub(crate) fn push(&mut self, packet: Packet) -> bool {
         match self.batch.push(packet) {
@@ -74,7 +75,8 @@ impl Sink {
         }
     }
 
-    /// Of a ring that drops the oldest, one of those goes in place of the packet.
+    /// Counts a packet without room. For a ring that drops the oldest, an older packet makes room
+    /// for it.
     #[cold]
     fn overflow(&mut self, packet: Packet) -> bool {
         self.stats.drops().add(self.full, 1);
@@ -91,7 +93,7 @@ impl Sink {
         self.full == DropReason::Displaced
     }
 
-    /// How many packets it takes.
+    /// Returns the number of packets that it takes.
     #[inline]
     pub(crate) fn room(&self) -> usize {
         match self.batch.room() {
@@ -100,7 +102,7 @@ impl Sink {
         }
     }
 
-    /// Takes the packet, or gives it back.
+    /// Takes the packet, or returns it.
     #[inline]
     pub(crate) fn offer(&mut self, packet: Packet) -> Result<(), Packet> {
         if self.displaces() {
@@ -111,7 +113,7 @@ impl Sink {
     }
 }
 
-/// Where the `next` of a port leads.
+/// The destination of a port's `next`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Link {
     Sink(u16),

@@ -1,6 +1,5 @@
-//! The send half of a port, whether it has one queue pair or many, and what it shares with its
-//! operations where it carries out some: then sends and operations go the same way, as one list, so
-//! that a WRITE in front of a SEND arrives before it.
+//! The send half of a port with one or many queue pairs. If the port carries out operations, sends
+//! and operations share one list, so that a WRITE in front of a SEND arrives before it.
 //!
 //! Each queue pair has a lane of the port's [`OperationQueue`], which lies in the port's sink.
 
@@ -16,27 +15,27 @@ use crate::ports::sink::Sink;
 use crate::stats::counters::PortStats;
 use crate::stats::drop_reason::DropReason;
 
-/// See the top of this file.
+/// The send half. See the top of this file.
 #[derive(Debug)]
 pub(crate) struct Sending {
-    /// Index of the sink that gathers for it.
+    /// The index of the sink that gathers for it.
     pub(crate) sink: usize,
     /// The distance between two signaled sends of a queue pair.
     pub(crate) signal_every_wr: u32,
-    /// Sends of one queue pair that may be outstanding.
+    /// The sends of one queue pair that may be outstanding.
     pub(super) depth_wr: usize,
-    /// Packets that a completion gave back, on their way to their pool.
+    /// Packets returned by a completion, on their way to their pool.
     pub(crate) freed: Batch,
     /// Whether the last send of every list is signaled. It is while a run drains, so that the lcore
     /// can wait for its sends.
     pub(super) signal_ends: bool,
-    /// It carries out operations, whose queue is in the sink.
+    /// The port carries out operations, whose queue is in the sink.
     pub(super) operates: bool,
-    /// Neither that, nor are packets sent as they ask.
+    /// The port has no operations, and its packets carry no options.
     pub(super) is_plain: bool,
-    /// Packets that come back, of a port without operations whose packets say how they are sent.
+    /// Packets that come back, for a port without operations whose packets carry options.
     pub(super) returning: Option<Returning>,
-    /// Of UD with several peers.
+    /// The peers of a UD port with several.
     pub(crate) datagrams: Option<Box<Datagrams>>,
 }
 
@@ -56,26 +55,26 @@ impl Sending {
         }
     }
 
-    /// The same of a port without operations that sends packets as they ask, if it has a place for
-    /// those that come back.
+    /// Returns a half that takes the packets' options and has no operations, if `returning` is
+    /// given: the place for packets that come back.
     pub(crate) fn with_options(self, returning: Option<Returning>) -> Sending {
         Sending { is_plain: returning.is_none(), returning, ..self }
     }
 
-    /// The same of a port that carries out operations: `ops_depth_wr` of one queue pair at once.
+    /// Returns a half that carries out operations: up to `ops_depth_wr` at once on one queue pair.
     pub(crate) fn with_operations(self, ops_depth_wr: usize) -> Sending {
         let freed = Batch::with_capacity(self.depth_wr + ops_depth_wr);
         Sending { freed, operates: true, is_plain: false, ..self }
     }
 
-    /// It has several peers. Where these are senders, the last send of every batch is signaled: an
+    /// Adds several peers. If these include senders, the last send of every batch is signaled: an
     /// address handle that was replaced is kept until no posted send may use it.
     pub(crate) fn know_peers(&mut self, datagrams: Option<Box<Datagrams>>) {
         self.signal_ends = datagrams.as_ref().is_some_and(|datagrams| datagrams.knows_senders());
         self.datagrams = datagrams;
     }
 
-    /// Takes the completion of sends whose packets may ask to come back.
+    /// Handles the completion of sends whose packets may ask to come back.
     pub(super) fn sent_as_asked(
         &mut self,
         qp: &mut PortQp,
@@ -91,7 +90,7 @@ impl Sending {
         done
     }
 
-    /// The packets that come back, where the port has any.
+    /// Returns the packets that come back, where the port has any.
     fn returning<'a>(&'a mut self, sinks: &'a mut [Sink]) -> Option<&'a mut Returning> {
         match self.operates {
             true => sinks[self.sink].operations()?.0.returning.as_mut(),
@@ -99,8 +98,8 @@ impl Sending {
         }
     }
 
-    /// Hands on the packets whose sends have ended. What finds no room there is dropped and counted
-    /// there.
+    /// Hands on the packets whose sends have ended. Packets without room there are dropped and
+    /// counted there.
     pub(super) fn hand_back(&mut self, sinks: &mut [Sink]) {
         let Some((to, mut ended)) = self.returning(sinks).and_then(Returning::take_ended) else { return };
         let count = ended.len();
@@ -112,7 +111,7 @@ impl Sending {
         }
     }
 
-    /// The operations, and the packets that wait beside them.
+    /// Returns the operations, and the packets that wait beside them.
     pub(super) fn operations<'c>(&self, sinks: &'c mut [Sink]) -> Option<(&'c mut OperationQueue, &'c mut Batch)> {
         if self.operates { sinks[self.sink].operations() } else { None }
     }
@@ -123,14 +122,14 @@ impl Sending {
         sink.batch.is_empty() && (self.is_plain || self.is_settled_beside(sink))
     }
 
-    /// Whether nothing waits beside the sink's packets.
+    /// Whether nothing waits besides the sink's packets.
     fn is_settled_beside(&self, sink: &Sink) -> bool {
         let operates = self.operates && sink.queue().is_some_and(OperationQueue::is_waiting);
         !operates && self.datagrams.as_ref().is_none_or(|datagrams| datagrams.is_settled())
     }
 
-    /// Takes the completion of listed work requests of a lane's queue pair. `None`: it is of
-    /// nothing that is posted.
+    /// Handles the completion of listed work requests of a lane's queue pair. `None`: nothing that
+    /// is posted matches it.
     pub(super) fn operated(
         &mut self,
         lane: usize,
@@ -156,8 +155,8 @@ impl Sending {
         Some(done)
     }
 
-    /// Takes the completion of a send of a port whose others are all listed: it is of the marker
-    /// behind everything of a queue pair that is released. False if it is not.
+    /// Handles a send completion of a port whose other sends are all listed: this one is of the
+    /// marker behind all the work of a released queue pair. Returns false if it is not.
     pub(super) fn marker_done(&mut self, qp: &mut PortQp, completion: &Completion, stats: &PortStats) -> bool {
         let is_marker = qp.sent(completion, &mut self.freed).is_ok() && qp.is_marked();
         stats.stale.add((!is_marker).into());

@@ -1,5 +1,5 @@
-//! What ports with operations do in place of a plain port, and those whose packets say how they are
-//! sent: apart, so that a plain port has no instruction of it.
+//! The paths of ports with operations, and of ports whose packets carry options: kept apart, so
+//! that a plain port has no instruction of them.
 
 use verbline_mem::Packet;
 use verbline_verbs::{Completion, PostStop};
@@ -11,7 +11,8 @@ use crate::ports::single_port::{Health, Port};
 use crate::stats::drop_reason::DropReason;
 
 impl Port {
-    /// Posts what waits. True if something was posted, dropped or given back.
+    /// Posts waiting packets and operations. Returns true if something was posted, dropped or given
+    /// back.
     #[cold]
     pub(super) fn flush_unusual(&mut self, ctx: &mut LcoreContext) -> bool {
         let Some(sending) = &self.sending else { return false };
@@ -26,14 +27,14 @@ impl Port {
         is_moved
     }
 
-    /// What waits for its address handle as the run ends.
+    /// Counts the packets that wait for an address handle as the run ends.
     pub(crate) fn count_stopped(&self) {
         let datagrams = self.sending.as_ref().and_then(|sending| sending.datagrams.as_ref());
         let waiting = datagrams.map_or(0, |datagrams| datagrams.pending());
         self.stats.drops.add(DropReason::Stopped, waiting as u64);
     }
 
-    /// Takes the completion of a send.
+    /// Handles the completion of a send.
     #[cold]
     pub(super) fn sent_unusual(&mut self, completion: &Completion, ctx: &mut LcoreContext) {
         let Some(sending) = &mut self.sending else { return };
@@ -45,7 +46,7 @@ impl Port {
         self.send_ended(done, completion);
     }
 
-    /// Posts what is pending as one list where it fits, each packet as it asks.
+    /// Posts pending packets as one list where it fits, each with its options.
     fn flush_as_asked(&mut self, ctx: &mut LcoreContext) -> bool {
         let Some(sending) = &mut self.sending else { return false };
         let Some(returning) = &mut sending.returning else { return false };
@@ -74,7 +75,7 @@ impl Port {
         sent.posted > 0 || sent.stop != Some(PostStop::Full)
     }
 
-    /// Posts what is pending, each packet to the peer whose handle it carries.
+    /// Posts pending packets, each to the peer whose handle it carries.
     fn flush_datagrams(&mut self, ctx: &mut LcoreContext) -> bool {
         let Some(sending) = &mut self.sending else { return false };
         let (Some(returning), Some(datagrams)) = (&mut sending.returning, &mut sending.datagrams) else { return false };

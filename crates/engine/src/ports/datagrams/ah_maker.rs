@@ -1,10 +1,10 @@
-//! Makes address handles for a UD port beside its lcore, since making one is a system call on
-//! kernel devices, and may wait for the network to say where its address is.
+//! Makes address handles for a UD port beside its lcore: making one is a system call on kernel
+//! devices, and may wait for the network to resolve the address.
 //!
 //! Guarantees: the lcore takes a lock that is held for a few moves only, and only when it hears of
-//! a sender that it does not know; it makes a system call only to wake the thread, once for each
-//! time that this had nothing more to make; address handles are made and destroyed on this thread,
-//! but for those that a queue pair still has as its port goes.
+//! an unknown sender. It makes a system call only to wake the thread, once each time that the
+//! thread had nothing more to make. Address handles are made and destroyed on this thread, except
+//! for those that a queue pair still has as its port goes.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,7 +19,7 @@ use verbline_verbs::{ProtectionDomain, VerbError};
 use crate::control::notice::Notice;
 use crate::control::run_control::LcoreInbox;
 
-/// An address handle that was asked for: whose it is to be.
+/// A requested address handle: its connection, and the result.
 pub(super) type Made = (ConnectionId, Result<AddressHandle, VerbError>);
 
 /// The lcore's end.
@@ -32,7 +32,7 @@ pub(crate) struct AhMaker {
 #[derive(Debug)]
 struct Shared {
     said: Mutex<Said>,
-    /// Something was asked for, or the port goes.
+    /// An address handle was requested, or the port goes.
     called: Condvar,
     inbox: LcoreInbox,
     /// The port's place on its lcore.
@@ -43,15 +43,15 @@ struct Shared {
 struct Said {
     asked: VecDeque<(ConnectionId, AhSpec)>,
     made: VecDeque<Made>,
-    /// To be destroyed.
+    /// Address handles to be destroyed.
     used: Vec<AddressHandle>,
-    /// The thread waits to be called.
+    /// The thread waits to be woken.
     sleeps: bool,
     ends: bool,
 }
 
 impl AhMaker {
-    /// `most`: how many may be asked for at once.
+    /// `most`: the number of address handles that may be requested at once.
     pub(crate) fn new(
         pd: ProtectionDomain,
         inbox: LcoreInbox,
@@ -62,7 +62,7 @@ impl AhMaker {
         let said = Said {
             asked: VecDeque::with_capacity(most),
             made: VecDeque::with_capacity(most),
-            // What was replaced, and what is made in the meantime.
+            // The replaced ones, and the one made in the meantime.
             used: Vec::with_capacity(most + 1),
             sleeps: false,
             ends: false,
@@ -74,26 +74,26 @@ impl AhMaker {
         Ok(AhMaker { shared, thread: Some(thread) })
     }
 
-    /// Wants an address handle; a notice of connections tells the lcore that it was made.
+    /// Requests an address handle; a connections notice tells the lcore when it is made.
     pub(super) fn ask(&self, connection: ConnectionId, path: AhSpec) {
         let mut said = self.shared.lock();
         said.asked.push_back((connection, path));
         let sleeps = mem::take(&mut said.sleeps);
         drop(said);
-        // A system call on the lcore, for a sender that is new, and only while the thread sleeps: a
-        // thread that looked by itself would take a CPU, or have answers wait. New senders that
-        // come together cost one call, and keep the thread awake.
+        // A system call on the lcore, for a new sender, and only while the thread sleeps: a thread
+        // that polled would take a CPU, or delay answers. New senders that come together cost one
+        // call, and keep the thread awake.
         if sleeps {
             self.shared.called.notify_one();
         }
     }
 
-    /// The next that was made, or could not be.
+    /// Takes the next result: an address handle, or an error.
     pub(super) fn take(&self) -> Option<Made> {
         self.shared.lock().made.pop_front()
     }
 
-    /// One that nobody uses any more.
+    /// Returns an address handle that nobody uses any more.
     pub(super) fn give_back(&self, ah: AddressHandle) {
         self.shared.lock().used.push(ah);
     }
@@ -101,7 +101,7 @@ impl AhMaker {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Said> {
-        // Every change is a few moves that do not panic.
+        // Safe after a panic: every change is a few moves that do not panic.
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -119,10 +119,10 @@ impl Shared {
             let used = said.used.split_off(0);
             let Some((connection, path)) = said.asked.pop_front() else { continue };
             drop(said);
-            // Before another is made: a device has a limit.
+            // Before another one is made: a device limits their number.
             drop(used);
             let made = pd.create_ah(&path);
-            // Once: senders are strangers, and may be many.
+            // Only once: senders are strangers, and may be many.
             if let (Err(error), false) = (&made, is_told) {
                 tracing::warn!(%port, %error, "a sender of datagrams cannot be answered");
                 is_told = true;

@@ -1,4 +1,4 @@
-//! Datagrams on their way out of a port with several peers.
+//! Sending datagrams through a port with several peers.
 
 use std::mem;
 
@@ -14,11 +14,11 @@ use crate::stats::counters::PortStats;
 use crate::stats::drop_reason::DropReason;
 
 impl Datagrams {
-    /// Moves what is pending to what can be posted, as far as there is room, or has it wait for its
-    /// address handle. `refuse` is given what can't be sent, and why.
+    /// Moves pending packets to `ready`, as far as there is room, or to `parked` if they wait for
+    /// their address handles. `refuse` takes each packet that can't be sent, and the reason.
     pub(in crate::ports) fn sort(&mut self, pending: &mut Batch, refuse: &mut impl FnMut(Packet, DropReason)) {
-        // What was sorted before goes first, and is looked at again: its peer may have lost its
-        // place since.
+        // Packets sorted before go first, and are sorted again: their peer may have lost its place
+        // since.
         let mut work = mem::replace(&mut self.work, Batch::with_capacity(0));
         work.swap(&mut self.ready);
         work.drain_front(work.len()).for_each(|packet| self.sort_one(packet, refuse));
@@ -39,7 +39,7 @@ impl Datagrams {
         let refused = match way {
             Way::None => return refuse(packet, DropReason::NoConnection),
             Way::Known(_) => self.ready.push(packet).or_else(|packet| {
-                // Behind those that have room, in the next turn.
+                // In the next turn, behind the packets that have room.
                 self.is_made = true;
                 self.parked.push(packet)
             }),
@@ -50,7 +50,7 @@ impl Datagrams {
         }
     }
 
-    /// Posts what is ready, each packet to its peer and as it asks.
+    /// Posts ready packets, each to its peer and with its options.
     pub(in crate::ports) fn post(&mut self, qp: &mut PortQp, signal_ends: bool, stats: &PortStats) -> SendOutcome {
         let mut ready = mem::replace(&mut self.ready, Batch::with_capacity(0));
         let outcome = posting::send_with(qp, &mut ready, signal_ends, stats, |packet| self.options(packet));
@@ -58,12 +58,12 @@ impl Datagrams {
         outcome
     }
 
-    /// What is ready, for a capture or to be refused.
+    /// Returns the ready packets, for a capture or to be refused.
     pub(in crate::ports) fn ready(&mut self) -> &mut Batch {
         &mut self.ready
     }
 
-    /// What waits here: it is given up.
+    /// Gives up all packets that wait here, and passes each to `each`.
     pub(in crate::ports) fn give_up(&mut self, mut each: impl FnMut(Packet)) {
         self.is_made = false;
         for batch in [&mut self.ready, &mut self.parked] {
@@ -71,7 +71,7 @@ impl Datagrams {
         }
     }
 
-    /// How and where to a packet goes that was sorted in this turn.
+    /// Returns the send options and the destination of a packet that was sorted in this turn.
     fn options(&self, packet: &Packet) -> SendOptions {
         let destination = match self.way(packet) {
             Way::Known(id) => id,

@@ -1,4 +1,4 @@
-//! The places of senders, over a device that completes sends when it is told to.
+//! The places of senders, over a device that completes sends on command.
 
 use std::sync::Arc;
 
@@ -42,8 +42,8 @@ fn hear(datagrams: &mut Datagrams, qp: &mut QueuePair, qpn: u32) -> ConnectionId
     handle
 }
 
-/// While a send may use what was replaced, no more is replaced than there are places: strangers who
-/// come for ever take no more memory, and get their places once the send is done.
+/// While a send may use replaced address handles, no more are replaced than there are places: an
+/// endless row of strangers takes no more memory, and they get their places once the send is done.
 #[test]
 fn what_new_senders_replace_is_bounded_while_a_send_may_use_it() {
     let rig = Rig::new(8);
@@ -52,7 +52,7 @@ fn what_new_senders_replace_is_bounded_while_a_send_may_use_it() {
     let mut qp = rig.pd.create_qp(&Rig::spec(&cq, Transport::Ud, depths, 0)).unwrap();
     rig.bring_up(&mut qp);
     let mut datagrams = datagrams(&rig, &mut qp);
-    // With nothing posted, each finds a place.
+    // With nothing posted, each sender finds a place.
     for qpn in 0..3 * SENDERS as u32 {
         assert_ne!(hear(&mut datagrams, &mut qp, qpn), datagrams.nobody());
         assert_eq!(qp.replaced(), 0);
@@ -74,7 +74,8 @@ fn what_new_senders_replace_is_bounded_while_a_send_may_use_it() {
     assert_eq!(qp.replaced(), 0);
 }
 
-/// The thread is woken whenever it sleeps, and makes what is asked for while it is awake.
+/// The thread is woken whenever it sleeps, and while it is awake makes the requested address
+/// handles.
 #[test]
 fn every_address_handle_that_is_asked_for_is_made() {
     let rig = Rig::new(1);

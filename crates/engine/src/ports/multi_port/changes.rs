@@ -12,17 +12,17 @@ use crate::ports::sink::Sink;
 use crate::stats::down_reason::DownReason;
 use crate::stats::drop_reason::DropReason;
 
-/// Said of a connection that a stage closed.
+/// The reason of a connection that a stage closed.
 pub(crate) const CLOSED_HERE: &str = "closed here";
 
 impl MultiPort {
-    /// Whether queue pairs are to be released that have not drained.
+    /// Whether queue pairs that have not drained are to be released.
     pub(crate) fn has_forced(&self) -> bool {
         !self.forced.is_empty()
     }
 
-    /// Does some of what the cm thread asked for. False if there was nothing. `is_emptied`: all
-    /// that was in the completion queue since the last call was taken.
+    /// Handles some of the cm thread's messages. Returns false if there was none. `is_emptied`: all
+    /// completions since the last call were taken from the completion queue.
     pub(crate) fn take_messages(&mut self, is_emptied: bool, sinks: &mut [Sink]) -> bool {
         while is_emptied && let Some(connection) = self.forced.pop() {
             if let Some(at) = self.find(connection, State::Closing) {
@@ -40,7 +40,7 @@ impl MultiPort {
         any
     }
 
-    /// The next change that the stages are to be told of.
+    /// Returns the next change that the stages must be told.
     pub(crate) fn next_change(&mut self) -> Option<(ConnectionId, ConnectionChange)> {
         let Change { connection, change, peer } = self.changes.pop_front()?;
         if let Some(peer) = peer {
@@ -49,12 +49,12 @@ impl MultiPort {
         Some((connection, change))
     }
 
-    /// The lcore acts on the port's notice.
+    /// Tells the mailbox that the lcore acts on the port's notice.
     pub(crate) fn heard(&self) {
         self.mailbox.heard();
     }
 
-    /// The stages are told of the rest in the next turn.
+    /// Asks for another notice: the stages are told the rest in the next turn.
     pub(crate) fn tell_later(&self) {
         self.mailbox.call_again();
     }
@@ -95,7 +95,7 @@ impl MultiPort {
                 self.begin_close(at, ConnectionChange::Closed { reason }, sinks);
             }
             ToLcore::Force { connection } => {
-                // No more than there are places: who was released meanwhile leaves.
+                // No more than there are places: a connection released meanwhile leaves the list.
                 let slots = &self.slots;
                 let closes = |one: ConnectionId| slot_of(slots, one).is_some_and(|slot| slot.state == State::Closing);
                 self.forced.retain(|forced| closes(*forced));
@@ -109,15 +109,15 @@ impl MultiPort {
         slot_of(&self.slots, connection).filter(|slot| slot.state == state).map(|_| connection.slot())
     }
 
-    /// The device says that a queue pair has failed, e.g. since its peer reached for memory that is
-    /// not its own. Nothing that is posted need complete for that.
+    /// The device reports that a queue pair has failed, e.g. since its peer reached for memory that
+    /// is not its own. Posted work need not complete for that.
     pub(crate) fn qp_failed(&mut self, qpn: u32, event: &'static str, sinks: &mut [Sink]) {
         if let Some(connection) = self.look_again(qpn, sinks) {
             self.fail(connection.slot(), event, sinks);
         }
     }
 
-    /// A connection failed, which may be one that is not open yet.
+    /// Handles a failure of a connection, which may not be open yet.
     pub(super) fn fail(&mut self, at: usize, reason: &'static str, sinks: &mut [Sink]) {
         let slot = &mut self.slots[at];
         match (slot.state, slot.connection) {
@@ -131,7 +131,8 @@ impl MultiPort {
         }
     }
 
-    /// A connection failed by a completion with this status. One that is closing is flushed.
+    /// Handles a completion with an error status. A closing connection is being flushed, and
+    /// ignores it.
     pub(super) fn failed_with(&mut self, at: usize, status: Status, sinks: &mut [Sink]) {
         if self.slots[at].state != State::Closing {
             self.stats.count_status(status);
@@ -139,7 +140,7 @@ impl MultiPort {
         self.fail(at, status.name(), sinks);
     }
 
-    /// Closes what stages want closed.
+    /// Closes connections for stages.
     pub(crate) fn close_asked(&mut self, sinks: &mut [Sink]) {
         while let Some(connection) = self.closes.pop() {
             if let Some(at) = self.open_slot(connection) {
@@ -149,7 +150,7 @@ impl MultiPort {
         }
     }
 
-    /// A connection that is open is so no more.
+    /// Begins to close an open connection.
     pub(super) fn begin_close(&mut self, at: usize, over: ConnectionChange, sinks: &mut [Sink]) {
         let slot = &mut self.slots[at];
         slot.over = Some(over);
@@ -161,7 +162,8 @@ impl MultiPort {
         self.start_release(at, sinks);
     }
 
-    /// Brings a queue pair to ERR: whatever is posted completes, behind what has completed already.
+    /// Brings a queue pair to ERR: all posted work requests complete, after those that have
+    /// completed already.
     fn start_release(&mut self, at: usize, sinks: &mut [Sink]) {
         let slot = &mut self.slots[at];
         slot.state = State::Closing;
@@ -186,8 +188,8 @@ impl MultiPort {
         }
     }
 
-    /// Gives a queue pair back to the cm thread, and frees its slot. What never completed goes with
-    /// it.
+    /// Returns a queue pair to the cm thread, and frees its slot. Work requests that never
+    /// completed go with it.
     fn release(&mut self, at: usize, sinks: &mut [Sink]) {
         let slot = mem::take(&mut self.slots[at]);
         self.by_qpn.remove(slot.qpn);
@@ -208,11 +210,12 @@ impl MultiPort {
         self.forget_receives(qp.recvs_outstanding());
         self.mailbox.tell_cm(ToCm::Released { connection, qp });
         let Some(over) = slot.over else {
-            // The stages have not heard of it, and will not.
+            // The stages have not heard of it, and never will.
             let lost = self.take_early(connection, usize::MAX, drop);
             return self.stats.drops.add(DropReason::NoConnection, lost as u64);
         };
-        // Until here it counts as open: what was opened is over or open, whenever the run ends.
+        // Until here it counts as open: every opened connection is over or open, whenever the run
+        // ends.
         self.counts.open.set(self.counts.open.value().saturating_sub(1));
         match over {
             ConnectionChange::Failed { .. } => self.counts.failed.add(1),

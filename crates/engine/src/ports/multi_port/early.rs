@@ -8,7 +8,7 @@ use crate::ports::rx_half::Delivery;
 use crate::stats::drop_reason::DropReason;
 
 impl MultiPort {
-    /// The stages know of a connection: what came of it before goes on to them
+    /// The stages know of a connection: its earlier packets go on to them
     /// ([`MultiPort::hand_on_early`]).
     pub(crate) fn told_of(&mut self, connection: ConnectionId) {
         match &mut self.receiving {
@@ -17,15 +17,16 @@ impl MultiPort {
         }
     }
 
-    /// What comes of a connection from now on goes to the stages at once.
+    /// From now on, packets of a connection go to the stages at once.
     fn told_all_of(&mut self, connection: ConnectionId) {
         if let Some(slot) = self.slots.get_mut(connection.slot()).filter(|slot| slot.connection == Some(connection)) {
             slot.is_told = true;
         }
     }
 
-    /// Hands on what came of a connection before the stages were told of it: a burst a turn, for
-    /// which the plan has made room behind what the turn itself brings. True if it did.
+    /// Hands on packets that arrived before the stages were told of their connection: a burst a
+    /// turn, for which the plan has made room behind the turn's own packets. Returns true if there
+    /// were any.
     pub(crate) fn hand_on_early(&mut self, ctx: &mut LcoreContext) -> bool {
         let Some(receiving) = &self.receiving else { return false };
         let (next, burst) = (receiving.queue.next, receiving.burst);
@@ -46,8 +47,7 @@ impl MultiPort {
         moved > 0
     }
 
-    /// Takes some of what came of a connection before the stages knew of it, in order. Gives how
-    /// many that were.
+    /// Takes early packets of a connection, in order, at most `most`. Returns the number taken.
     pub(super) fn take_early(&mut self, connection: ConnectionId, most: usize, mut take: impl FnMut(Packet)) -> usize {
         let Some(receiving) = self.receiving.as_mut().filter(|receiving| !receiving.early.is_empty()) else {
             return 0;
@@ -58,7 +58,7 @@ impl MultiPort {
                 taken += 1;
                 take(packet);
             } else {
-                // As roomy as `early`.
+                // `later` has as much room as `early`.
                 receiving.later.push_iter([packet]);
             }
         }

@@ -1,12 +1,12 @@
-//! A port with many connections against a cm thread and a device that do as they are told:
-//! connections come and go at any moment, the device takes a part of what it is handed, completes
-//! late, refuses, fails, starves.
+//! A port with many connections against a cm thread and a device that follow a script: connections
+//! come and go at any moment, and the device takes a part of a list, completes late, refuses,
+//! fails, starves.
 //!
-//! After every turn each counter of the port is what an oracle says, which knows what the cm thread
-//! said, what the stages offered, what the device was told to do and what a poll has found, and
-//! nothing of the port. So is what the stages were told and handed, what was posted over which
-//! connection and which of that was signaled, what the cm thread was answered, and when the port
-//! wants its next turn.
+//! After every turn, each counter of the port equals the oracle's. The oracle knows the cm thread's
+//! messages, the stages' packets, the device's script and the polled completions, but nothing of
+//! the port. Compared as well: the events and packets that stages got, the work requests posted
+//! over each connection and which of them were signaled, the answers to the cm thread, and when the
+//! port wants its next turn.
 
 mod cm_thread;
 mod oracle;
@@ -23,43 +23,44 @@ use crate::rig::errors::errors_of;
 use crate::rig::figures::{FULL, WRONG};
 use crate::rig::{DATA_BYTES, Depths};
 
-/// The sinks of the model's lcore: of the stage that the port feeds, and the port's own.
+/// The sinks of the model's lcore: the input of the stage that the port feeds, and the port's own.
 const STAGE: usize = 0;
 const PORT: usize = 1;
-/// The port's place in the plan, which every packet that it brings carries.
+/// The port's place in the plan, which every received packet carries.
 const PLACE: u16 = 7;
 
-/// What happens.
+/// One step of the model.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// The lcore takes a turn.
     Turn,
-    /// It takes one, and the cm thread has spoken since it looked for notices.
+    /// The lcore takes a turn, but overlooks a notice: the cm thread has sent messages since it
+    /// last looked.
     DeafTurn,
-    /// The cm thread makes a queue pair; connects one; gives one up; hears that one is over; waits
-    /// no longer for one. A number picks which one, of those for which it can be.
+    /// The cm thread makes a queue pair; connects one; gives one up; hears that one is over; no
+    /// longer waits for one. The number picks one of those in the right state.
     Expect,
     Open(usize),
     Forget(usize),
     Close(usize),
     Force(usize),
-    /// The cm thread destroys what it got back, and uses the places again.
+    /// The cm thread destroys the queue pairs it got back, and reuses their places.
     Destroy,
     /// A stage hands on packets of this length.
     Offer(To, usize, usize),
-    /// A stage wants a connection closed.
+    /// A stage closes a connection.
     Shut(usize),
-    /// Messages come.
+    /// Messages arrive.
     Arrive(usize, usize, u32),
-    /// The device is done with the oldest sends, or flushes them.
+    /// The device completes the oldest sends, or flushes them.
     Done(usize, usize),
     FailSend(usize, Status),
     FailRecv(usize, Status),
-    /// The device says that a queue pair has failed.
+    /// The device reports that a queue pair has failed.
     Event(usize),
-    /// The device says something twice.
+    /// The device reports a completion twice.
     Repeat,
-    /// Whether the stage keeps what it gets, or lets go of all that it has.
+    /// Whether the stage keeps its packets, or drops all that it has.
     Keep(bool),
     Pass(u64),
     /// The device takes this many more work requests, and refuses others with this errno.
@@ -68,12 +69,12 @@ enum Step {
     Drain,
 }
 
-/// Whom a packet is for.
+/// The destination of a packet.
 #[derive(Clone, Copy, Debug)]
 enum To {
-    /// One that there is, or was.
+    /// A connection that exists or existed.
     One(usize),
-    /// One of another port.
+    /// A connection of another port.
     Foreign(usize),
     Nobody,
 }
@@ -152,7 +153,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What these steps come to.
+/// Runs these steps, and compares after each turn.
 fn run(shape: &Shape, steps: &[Step]) {
     let mut world = World::new(shape);
     steps.iter().for_each(|step| world.step(*step));
@@ -169,7 +170,7 @@ proptest! {
     }
 }
 
-/// A small one: with a queue of its own for each connection, or a shared one.
+/// A small shape: with a shared receive queue, or with one per connection.
 fn small(shares: bool) -> Shape {
     Shape {
         connections: 2,
@@ -188,7 +189,7 @@ fn small(shares: bool) -> Shape {
     }
 }
 
-/// It went to those that wait until the stages know of their connection, for ever.
+/// Regression: it joined the packets that wait until the stages know of their connection, for ever.
 #[test]
 fn what_came_of_a_connection_that_is_gone_by_the_time_it_is_sorted_is_dropped() {
     use Step::{Arrive, DeafTurn, Expect, Force, Forget, Turn};
@@ -199,7 +200,7 @@ fn what_came_of_a_connection_that_is_gone_by_the_time_it_is_sorted_is_dropped() 
     run(&small(true), &steps.concat());
 }
 
-/// It was not asked again, and its peer could send nothing for ever.
+/// Regression: it was not filled again, and its peer could send nothing for ever.
 #[test]
 fn a_connection_whose_receives_the_device_refused_is_given_them_later() {
     use Step::{Expect, Open, Pass, TakeAll, TakeOnly, Turn};
@@ -207,8 +208,8 @@ fn a_connection_whose_receives_the_device_refused_is_given_them_later() {
     run(&small(false), &[&opened[..], &[Pass(STARVED_RETRY_NS - 1), Turn, Pass(1), Turn]].concat());
 }
 
-/// The gauges went on telling of its receives and sends, and the list of those that wait for
-/// receives grew by each that ended while it waited.
+/// Regression: the gauges still counted its receives and sends, and the list of connections that
+/// wait for receives grew by each one that ended while it waited.
 #[test]
 fn nothing_of_a_connection_that_is_over_is_outstanding_or_waits() {
     use Step::{Close, Destroy, Done, Expect, FailRecv, Force, Offer, Open, Turn};
@@ -218,7 +219,8 @@ fn nothing_of_a_connection_that_is_over_is_outstanding_or_waits() {
     run(&small(true), &[&opened[..], &forced].concat());
 }
 
-/// The cm thread does not wait, and the lcore is behind: what it would have found counted as stale.
+/// Regression: the cm thread does not wait, and the lcore is behind; unpolled completions counted
+/// as stale.
 #[test]
 fn what_has_come_of_a_connection_is_taken_before_it_is_released_by_force() {
     use Step::{Close, Done, Expect, Force, Offer, Open, Turn};
@@ -231,7 +233,7 @@ fn what_has_come_of_a_connection_is_taken_before_it_is_released_by_force() {
     world.end();
 }
 
-/// Regression: the marker behind what a queue pair has received was taken for another's, and each
+/// Regression: the marker behind a queue pair's receives was taken for another's, and each
 /// connection waited until it was released by force.
 #[test]
 fn a_port_that_sends_nothing_releases_a_queue_pair_that_has_drained() {
@@ -253,8 +255,8 @@ fn what_cannot_be_sent_is_said_once_and_not_once_a_packet() {
     assert_eq!((refused(WRONG), refused(FULL)), (1, 0));
 }
 
-/// Every millisecond, for as long as the device refuses them, and nobody was told why no peer could
-/// send.
+/// Regression: an error was logged every millisecond, as long as the device refused receives, which
+/// did not say why no peer could send.
 #[test]
 fn receives_that_the_device_refuses_are_told_of_once() {
     use Step::{Arrive, Expect, Open, Pass, TakeOnly, Turn};
@@ -268,7 +270,7 @@ fn receives_that_the_device_refuses_are_told_of_once() {
     }
 }
 
-/// The last was served first, so that under load one could wait for ever.
+/// Regression: the last was served first, so that under load one could wait for ever.
 #[test]
 fn queues_of_their_own_that_starve_are_served_first_come_first_served() {
     use Step::{Arrive, Expect, Keep, Open, Pass, Turn};

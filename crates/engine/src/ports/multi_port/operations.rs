@@ -1,10 +1,10 @@
-//! The operations of a port with many connections: posted in order with what is sent over the same
-//! connection, and taken back.
+//! The operations of a port with many connections: posted in order with the packets sent over the
+//! same connection, and returned.
 //!
-//! Guarantees: whatever was accepted comes back to its stage, once, and says over which connection
-//! it went; what is under way over a connection that ends comes back as failed before the slot is
-//! free, so that a later connection there is credited with nothing; a stretch of sends and
-//! operations over one connection is one list, whose last work request is signaled.
+//! Guarantees: every accepted operation comes back to its stage, once, and names its connection;
+//! operations under way over a connection that ends come back as failed before the slot is free, so
+//! that a later connection there is credited with nothing; a stretch of sends and operations over
+//! one connection is one list, whose last work request is signaled.
 
 #[cfg(test)]
 mod tests;
@@ -23,20 +23,20 @@ use crate::ports::sink::Sink;
 use crate::stats::down_reason::DownReason;
 use crate::stats::drop_reason::DropReason;
 
-/// Said of a connection whose queue pair the device takes nothing for.
+/// The reason of a connection whose queue pair the device takes nothing for.
 const REFUSED: &str = "the device takes nothing";
 
-/// Said of a connection whose queue pair stopped for a bad block and can't go on.
+/// The reason of a connection whose queue pair stopped at a block with a bad signature and can't go
+/// on.
 const STOPPED: &str = "it stopped, and cannot go on";
 
 impl MultiPort {
-    /// The operations, where the port carries out some.
+    /// Returns the operations, where the port carries out some.
     pub(super) fn operations<'c>(&self, sinks: &'c mut [Sink]) -> Option<&'c mut OperationQueue> {
         self.sending.as_ref()?.half.operations(sinks).map(|(queue, _)| queue)
     }
 
-    /// Posts what waits: packets from the sink and operations, in order. True if there was
-    /// something.
+    /// Posts waiting packets and operations, in order. Returns true if there were any.
     pub(super) fn flush_with_operations(&mut self, ctx: &mut LcoreContext) -> bool {
         let mut any = false;
         while let Some((queue, batch)) =
@@ -44,7 +44,7 @@ impl MultiPort {
             && let Some(over) = queue.next_over(batch)
         {
             any = true;
-            // Only a packet has none: one that goes to any connection.
+            // Only a packet has none: it goes to any connection.
             let to = if over.is_none() && self.any { self.next_open() } else { over };
             let at = to.filter(|to| to.port() == self.index).and_then(|to| self.open_slot(to));
             self.post_stretch(over, at, ctx);
@@ -56,8 +56,8 @@ impl MultiPort {
         any
     }
 
-    /// Posts what comes next over one connection, and leaves nothing of it; where the connection is
-    /// gone, it all comes back, or is dropped.
+    /// Posts the next stretch over one connection, and leaves none of it; if the connection is
+    /// gone, its operations come back, and its packets are dropped.
     fn post_stretch(&mut self, over: Option<ConnectionId>, at: Option<usize>, ctx: &mut LcoreContext) {
         let Some(ManySending { half, most_wr, outstanding, .. }) = &mut self.sending else { return };
         let Some((queue, batch)) = half.operations(&mut ctx.sinks) else { return };
@@ -95,8 +95,8 @@ impl MultiPort {
         }
     }
 
-    /// The device has stopped a queue pair behind a bad block: what waits for bad blocks comes
-    /// back, and the rest goes on. One that is closing is flushed.
+    /// The device has stopped a queue pair at a block with a bad signature: operations that wait
+    /// for bad blocks come back, and the rest goes on. A closing connection is being flushed.
     pub(crate) fn sq_stopped(&mut self, qpn: u32, ctx: &mut LcoreContext) {
         let Some(at) = self.by_qpn.slot(qpn).filter(|at| self.slots[*at].state == State::Open) else { return };
         let Some(queue) = self.operations(&mut ctx.sinks) else { return };
@@ -107,7 +107,7 @@ impl MultiPort {
         }
     }
 
-    /// Takes the completion of listed work requests.
+    /// Handles the completion of listed work requests.
     pub(super) fn operated(&mut self, completion: &Completion, sinks: &mut [Sink]) {
         let Some(at) = self.by_qpn.slot(completion.qp_num()) else { return self.stats.stale.add(1) };
         let (Some(qp), Some(sending)) = (&mut self.slots[at].qp, &mut self.sending) else {
@@ -123,8 +123,8 @@ impl MultiPort {
         self.release_if_drained(at, sinks);
     }
 
-    /// A completion of a send, of which there is but the marker behind everything of a queue pair
-    /// that is let go of. What it covers and has not completed is lost.
+    /// Handles a send completion, which can only be of the marker behind all work of a released
+    /// queue pair. Work requests that the marker covers and that have not completed are lost.
     pub(super) fn marker_done(&mut self, at: usize, completion: &Completion, sinks: &mut [Sink]) {
         let (Some(qp), Some(sending)) = (&mut self.slots[at].qp, &mut self.sending) else { return };
         if !sending.half.marker_done(qp, completion, &self.stats) {

@@ -1,4 +1,4 @@
-//! The receive half of a port with many connections: one shared queue, or a queue a connection.
+//! The receive half of a port with many connections: one shared queue, or a queue per connection.
 
 use std::collections::VecDeque;
 
@@ -14,29 +14,29 @@ use crate::ports::sink::Sink;
 use crate::stats::counters::LcoreStats;
 use crate::stats::drop_reason::DropReason;
 
-/// The receiving half of a port with many connections.
+/// The receive half of a port with many connections.
 #[derive(Debug)]
 pub(crate) struct ManyReceiving {
     /// `None`: each connection has a queue of its own.
     pub(crate) srq: Option<SharedReceiveQueue>,
-    /// The shared queue; or what the queues of the connections have in common. Packets in `early`
-    /// are not among those that it misses: they hold a receive each until the stages have them.
+    /// The shared queue, or the common settings of the connections' own queues. Packets in `early`
+    /// are not counted as missing: each holds a receive until the stages have it.
     pub(super) queue: Receiving,
     /// Packets of connections that the stages do not know of yet, in order.
     pub(super) early: Batch,
-    /// Those of them that stay, while others are taken.
+    /// The packets of `early` that stay, while others are taken.
     pub(super) later: Batch,
-    /// The connection that the stages were told of last, for as long as some of that is its.
+    /// The connection that the stages were told of last, while `early` holds packets of it.
     pub(super) opening: Option<ConnectionId>,
-    /// The most that goes on to the stages of it in one turn.
+    /// The most packets of it that go to the stages in one turn.
     pub(super) burst: usize,
-    /// What came with packets that the stages are not to have yet, or at all.
+    /// Received packets that the stages are not to have yet, or at all.
     sorted: Batch,
-    /// Slots whose own queues are to be refilled, first come, first served. They are open.
+    /// Slots of open connections whose own queues need receives, first come, first served.
     hungry: VecDeque<u16>,
-    /// Receives posted to queues of their own.
+    /// The receives posted to connections' own queues.
     posted: usize,
-    /// It was said that the device refuses receives, which it may do for good.
+    /// A warning has told that the device refuses receives, which it may do for good.
     is_refusal_told: bool,
 }
 
@@ -65,7 +65,7 @@ impl ManyReceiving {
         }
     }
 
-    /// Index of the pool's cache among the lcore's.
+    /// Returns the index of the pool's cache among the lcore's.
     pub(crate) fn cache(&self) -> usize {
         self.queue.cache
     }
@@ -74,7 +74,7 @@ impl ManyReceiving {
         self.queue.is_settled() && self.hungry.is_empty()
     }
 
-    /// Posts what is missing.
+    /// Posts the missing receives.
     fn fill(&mut self, cache: &PoolCache, slots: &mut [Slot]) -> Filled {
         let mut filled = match &mut self.srq {
             Some(srq) => self.queue.fill(cache, |batch| srq.post_recv(batch)),
@@ -97,8 +97,7 @@ impl ManyReceiving {
                 slot.is_hungry = false;
                 self.hungry.pop_front();
             } else if step.stop.is_some() {
-                // The device refuses something of it: it is asked again another time, behind the
-                // others.
+                // The device refuses a part: this queue is asked again later, behind the others.
                 self.hungry.rotate_left(1);
             } else {
                 continue;
@@ -108,7 +107,7 @@ impl ManyReceiving {
         filled
     }
 
-    /// Says, once, that the device refuses receives that it has room for.
+    /// Logs, once, that the device refuses receives that it has room for.
     fn tell_refusal(&mut self, port: &str, refused: Option<PostStop>) {
         if let Some(stop) = refused
             && !std::mem::replace(&mut self.is_refusal_told, true)
@@ -123,7 +122,8 @@ impl ManyReceiving {
 }
 
 impl MultiPort {
-    /// Takes the completions of the shared queue at the front. Returns how many, at least one.
+    /// Handles the shared queue's completions at the front. Returns the number handled, at least
+    /// one.
     pub(super) fn received_run(&mut self, completions: &[Completion], ctx: &mut LcoreContext) -> usize {
         let Some(receiving) = &mut self.receiving else {
             self.stats.stale.add(1);
@@ -154,7 +154,7 @@ impl MultiPort {
         count
     }
 
-    /// Takes back what was put into a sink and is not for the stages yet, or at all.
+    /// Takes packets back out of a sink that the stages are not to have yet, or at all.
     #[cold]
     fn sort_out(&mut self, sink: usize, before: usize, completions: &[Completion], ctx: &mut LcoreContext) {
         let Some(receiving) = &mut self.receiving else { return };
@@ -175,34 +175,34 @@ impl MultiPort {
         }
     }
 
-    /// The connection of a queue pair that the lcore knows nothing of. The cm thread has told of it
-    /// before the peer could send, and the lcore may not have listened since.
+    /// Looks up the connection of a queue pair unknown to the lcore. The cm thread announced it
+    /// before the peer could send, but the lcore may not have read its messages since.
     #[cold]
     pub(super) fn look_again(&mut self, qpn: u32, sinks: &mut [Sink]) -> Option<ConnectionId> {
         while self.by_qpn.slot(qpn).is_none() && self.take_messages(false, sinks) {}
         self.slots[self.by_qpn.slot(qpn)?].connection
     }
 
-    /// A packet with its connection, if that is known: to the stages, to those that wait until the
-    /// stages know of their connection, or away.
+    /// Hands on a packet: to the stages if they know its connection, to `early` if they do not yet,
+    /// or away if the connection is unknown.
     fn hand_on(&mut self, packet: Packet, ctx: &mut LcoreContext) {
         let Some(receiving) = &mut self.receiving else { return };
-        // It may have gone since the packet was found: another one of the same poll had the lcore
-        // listen to the cm thread.
+        // The connection may have gone since the packet was found: another packet of the same poll
+        // made the lcore read the cm thread's messages.
         let slot = packet.connection().and_then(|connection| slot_of(&self.slots, connection));
         match slot {
             None => self.stats.drops.add(DropReason::NoConnection, 1),
             Some(slot) if !slot.is_told => match receiving.early.push(packet) {
                 Ok(()) => receiving.queue.missing -= 1,
-                // There is room for every receive of the shared queue; queues of their own have
-                // none before the stages know of their connection.
+                // `early` has room for every receive of the shared queue; connections' own queues
+                // have none before the stages know of the connection.
                 Err(_) => self.stats.drops.add(DropReason::NoConnection, 1),
             },
             Some(_) => receiving.queue.next.hand_on(packet, ctx, &self.stats),
         }
     }
 
-    /// The completion of a shared receive that is no ordinary message, or does not fit.
+    /// Handles the completion of a shared receive that is no ordinary message, or does not fit.
     #[cold]
     fn received_one(&mut self, completion: &Completion, ctx: &mut LcoreContext) {
         let srq = self.receiving.as_mut().and_then(|receiving| receiving.srq.as_mut());
@@ -213,7 +213,7 @@ impl MultiPort {
         self.received_alone(packet, completion, ctx);
     }
 
-    /// A receive of a connection's own queue.
+    /// Handles a receive of a connection's own queue.
     pub(super) fn received_own(&mut self, completion: &Completion, ctx: &mut LcoreContext) {
         let Some(at) = self.by_qpn.slot(completion.qp_num()) else { return self.stats.stale.add(1) };
         let slot = &mut self.slots[at];
@@ -250,7 +250,7 @@ impl MultiPort {
         self.hand_on(packet, ctx);
     }
 
-    /// A receive that is flushed is an empty buffer, and no message.
+    /// Handles a failed receive. A flushed one is an empty buffer, and no message.
     #[cold]
     fn receive_failed(&mut self, at: Option<usize>, qpn: u32, status: Status, sinks: &mut [Sink]) {
         let is_closing = at.is_some_and(|at| self.slots[at].state == State::Closing);
@@ -260,13 +260,13 @@ impl MultiPort {
         if status != Status::WR_FLUSH_ERR {
             self.stats.drops.add(DropReason::RecvError, 1);
         }
-        // The cm thread may have told of it and the lcore not have listened since.
+        // The cm thread may have announced it, and the lcore not have read that yet.
         if let Some(at) = at.or_else(|| self.look_again(qpn, sinks).map(ConnectionId::slot)) {
             self.fail(at, status.name(), sinks);
         }
     }
 
-    /// An open connection with a queue of its own is to be given receives.
+    /// Queues an open connection with a queue of its own for receives.
     pub(super) fn feed(&mut self, at: usize) {
         let Some(receiving) = self.receiving.as_mut().filter(|receiving| receiving.srq.is_none()) else { return };
         let slot = &mut self.slots[at];
@@ -276,14 +276,15 @@ impl MultiPort {
         }
     }
 
-    /// A connection that is over is given no more receives.
+    /// Gives a connection that is over no more receives.
     pub(super) fn starve(&mut self, at: usize) {
         let Some(receiving) = self.receiving.as_mut().filter(|_| self.slots[at].is_hungry) else { return };
         self.slots[at].is_hungry = false;
         receiving.hungry.retain(|hungry| usize::from(*hungry) != at);
     }
 
-    /// What a queue pair of its own takes along, since it never completed.
+    /// Forgets receives of a connection's own queue that never completed, and go with its queue
+    /// pair.
     pub(super) fn forget_receives(&mut self, count: usize) {
         let Some(receiving) = self.receiving.as_mut().filter(|receiving| receiving.srq.is_none()) else { return };
         receiving.posted -= count;
@@ -301,7 +302,7 @@ impl MultiPort {
         true
     }
 
-    /// Fills the receive queues, as far as the pool goes.
+    /// Fills the receive queues, as far as the pool has packets.
     pub(crate) fn refill(&mut self, ctx: &LcoreContext) {
         let Some(cache) = self.receiving.as_ref().map(ManyReceiving::cache) else { return };
         self.fill_first(&ctx.caches[cache], &ctx.stats);
@@ -311,7 +312,8 @@ impl MultiPort {
         self.stats.rx_starved.add(starved.into());
     }
 
-    /// The same before the lcore is on its thread: what is lacking then is refilled in its turns.
+    /// Like [`MultiPort::refill`], before the lcore is on its thread: its turns post the receives
+    /// that are still missing then.
     pub(crate) fn fill_first(&mut self, cache: &PoolCache, lcore: &LcoreStats) {
         let Some(receiving) = &mut self.receiving else { return };
         let filled = receiving.fill(cache, &mut self.slots);
@@ -321,7 +323,7 @@ impl MultiPort {
         self.gauge_receives();
     }
 
-    /// Counts what waits for its connection to open, as the run ends.
+    /// Counts the packets that wait for their connection to open, as the run ends.
     pub(crate) fn count_stopped(&mut self) {
         let early = self.receiving.as_ref().map_or(0, |receiving| receiving.early.len());
         self.stats.drops.add(DropReason::Stopped, early as u64);

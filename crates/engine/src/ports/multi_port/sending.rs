@@ -15,18 +15,18 @@ use crate::ports::sink::Sink;
 use crate::ports::tx_half::Sending;
 use crate::stats::drop_reason::DropReason;
 
-/// The sending half of a port with many connections.
+/// The send half of a port with many connections.
 #[derive(Debug)]
 pub(crate) struct ManySending {
-    /// What the queue pairs have in common.
+    /// The queue pairs' common settings.
     pub(super) half: Sending,
-    /// Sends of all connections that may be outstanding, and those that are.
+    /// The sends of all connections that may be outstanding, and those that are.
     pub(super) most_wr: usize,
     pub(super) outstanding: usize,
-    /// What was pending, while it is sent; and the stretch of it that goes to one connection.
+    /// The pending packets, while they are sent; and a stretch of them for one connection.
     work: Batch,
     run: Batch,
-    /// The turn of those packets that go to any connection.
+    /// Counts the turns of packets that go to any connection.
     turn: usize,
 }
 
@@ -37,12 +37,12 @@ impl ManySending {
         ManySending { half, most_wr, outstanding: 0, work, run, turn: 0 }
     }
 
-    /// Sends that fit the bound on all connections together.
+    /// Returns the number of sends that fit the bound on all connections together.
     pub(super) fn room(&self) -> usize {
         self.most_wr.saturating_sub(self.outstanding)
     }
 
-    /// How many sends a connection takes now.
+    /// Returns the number of sends that a connection takes now.
     pub(super) fn room_of(&self, qp: &PortQp) -> usize {
         let own = match self.half.operates {
             false => qp.send_room(),
@@ -51,22 +51,22 @@ impl ManySending {
         own.min(self.room())
     }
 
-    /// The outstanding sends of one connection have changed.
+    /// The number of outstanding sends of one connection has changed.
     pub(super) fn changed(&mut self, before: usize, after: usize) {
         self.outstanding = self.outstanding + after - before;
     }
 }
 
-/// The distance between two signaled sends of a connection, where `signal_every_wr` is the distance
-/// that the plan asks for: sends that no completion has covered yet must not use up what all
-/// connections together may have outstanding.
+/// Returns the distance between two signaled sends of a connection; the plan asks for
+/// `signal_every_wr`. Sends that no completion has covered yet must not use up the outstanding
+/// sends that all connections together may have.
 pub(crate) fn signal_every(signal_every_wr: u32, most_wr: u32, connections: u32) -> u32 {
     (most_wr / connections.max(1) / 2).clamp(1, signal_every_wr.max(1))
 }
 
 impl MultiPort {
-    /// Posts what is pending: each stretch for one connection as one list. True if there was
-    /// something.
+    /// Posts pending packets: each stretch for one connection as one list. Returns true if there
+    /// were any.
     pub(super) fn flush(&mut self, ctx: &mut LcoreContext) -> bool {
         let Some(sending) = &mut self.sending else { return false };
         match &sending.half {
@@ -79,7 +79,7 @@ impl MultiPort {
         }
     }
 
-    /// Packets that asked to come back do.
+    /// Hands back packets that asked to come back.
     #[cold]
     fn hand_back(&mut self, sinks: &mut [Sink]) {
         if let Some(sending) = &mut self.sending {
@@ -87,7 +87,7 @@ impl MultiPort {
         }
     }
 
-    /// `ASKED`: packets are sent as they ask.
+    /// `ASKED`: packets may carry options.
     fn flush_sends<const ASKED: bool>(&mut self, ctx: &mut LcoreContext) -> bool {
         let Some(sending) = &mut self.sending else { return false };
         let pending = &mut ctx.sinks[sending.half.sink].batch;
@@ -104,7 +104,7 @@ impl MultiPort {
                 self.send_run::<ASKED>(to, &mut run, &mut ctx.tap);
             }
             to = connection;
-            // As roomy as `work`.
+            // `run` has as much room as `work`.
             run.push_iter([packet]);
         }
         self.send_run::<ASKED>(to, &mut run, &mut ctx.tap);
@@ -168,7 +168,7 @@ impl MultiPort {
         run.clear();
     }
 
-    /// The connection whose turn it is.
+    /// Returns the connection whose turn it is.
     pub(super) fn next_open(&mut self) -> Option<ConnectionId> {
         let sending = self.sending.as_mut()?;
         sending.turn = if sending.turn + 1 < self.open.len() { sending.turn + 1 } else { 0 };
@@ -176,7 +176,7 @@ impl MultiPort {
         self.slots[usize::from(at)].connection
     }
 
-    /// The completion of a send.
+    /// Handles the completion of a send.
     pub(super) fn sent(&mut self, completion: &Completion, sinks: &mut [Sink]) {
         let Some(at) = self.by_qpn.slot(completion.qp_num()) else { return self.stats.stale.add(1) };
         let slot = &mut self.slots[at];
@@ -203,8 +203,8 @@ impl MultiPort {
         }
     }
 
-    /// The same of a port that sends nothing: it is the marker behind all that a queue pair has
-    /// received that is let go of.
+    /// Like [`MultiPort::sent`], for a port that sends nothing: the completion is of the marker
+    /// behind all receives of a released queue pair.
     #[cold]
     fn only_marker_done(&mut self, at: usize, completion: &Completion, sinks: &mut [Sink]) {
         let Some(qp) = &mut self.slots[at].qp else { return };
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn what_no_completion_covers_leaves_each_connection_half_of_its_share() {
-        // As asked for; half of 64 / 8; no less than one; and without connections.
+        // The distance as asked for; half of 64 / 8; at least one; and without connections.
         for (asked, most, connections, expected) in
             [(3, 64, 8, 3), (16, 64, 8, 4), (16, 64, 64, 1), (16, 8, 0, 4), (0, 8, 1, 1)]
         {

@@ -1,17 +1,16 @@
-//! From a queue pair's number to the slot of its connection.
+//! Looks up the slot of a connection by its queue pair's number.
 //!
-//! Numbers are given out in sequence, by hardware and by the software RNIC, so that the low bits of
-//! those that live together differ: the table is indexed by them, and the whole number is compared.
-//! Where two collide, the later one stands behind. Four places for each connection keep that rare
-//! and short.
+//! Hardware and the software RNIC number queue pairs in sequence, so that the low bits of live
+//! numbers differ: the table is indexed by them, and compares the whole number. Where two collide,
+//! the later one stands behind. Four places per connection keep such rows rare and short.
 
-/// No queue pair's: they have 24 bits.
+/// No queue pair has this number: they have 24 bits.
 const NOBODY: u32 = u32::MAX;
 
-/// The slots of the queue pairs that live.
+/// The slots of live queue pairs.
 #[derive(Debug)]
 pub(crate) struct QpnTable {
-    /// Number and slot. Its length is a power of two, and at least half of it is nobody's.
+    /// Numbers and slots. The length is a power of two, and at least half of the places are free.
     places: Box<[(u32, u32)]>,
 }
 
@@ -26,7 +25,7 @@ impl QpnTable {
         qpn as usize & (self.places.len() - 1)
     }
 
-    /// The slot of a queue pair.
+    /// Returns the slot of a queue pair.
     #[inline]
     pub(crate) fn slot(&self, qpn: u32) -> Option<usize> {
         let mut at = self.home(qpn);
@@ -39,7 +38,7 @@ impl QpnTable {
         }
     }
 
-    /// A queue pair that is not there, of fewer than a table of this size is for.
+    /// Adds an absent queue pair. The table must hold fewer than it was made for.
     pub(crate) fn insert(&mut self, qpn: u32, slot: usize) {
         let mut at = self.home(qpn);
         while self.places[at].0 != NOBODY {
@@ -48,7 +47,7 @@ impl QpnTable {
         self.places[at] = (qpn, slot as u32);
     }
 
-    /// Takes a queue pair out, and moves those up that stand behind it.
+    /// Removes a queue pair, and moves up the entries behind it.
     pub(crate) fn remove(&mut self, qpn: u32) {
         let mask = self.places.len() - 1;
         let mut hole = self.home(qpn);
@@ -65,7 +64,7 @@ impl QpnTable {
             if next.0 == NOBODY {
                 break;
             }
-            // It may stand in the hole if its home is not behind it.
+            // The entry may fill the hole if its home is not behind the hole.
             let from_home = at.wrapping_sub(self.home(next.0)) & mask;
             if from_home >= at.wrapping_sub(hole) & mask {
                 self.places[hole] = next;
@@ -85,7 +84,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Numbers that collide on purpose, against a map.
+        /// Compares the table with a map, for numbers that collide on purpose.
         #[test]
         fn every_queue_pair_is_found_while_it_is_there(
             steps in prop::collection::vec((0u32..12, 0u32..4, any::<bool>()), 0..400)

@@ -1,13 +1,13 @@
-//! Tells a port's queue pair other attributes while the port runs: some at once, most while its
+//! Changes the attributes of a port's queue pair while the port runs: some at once, most while its
 //! send queue is drained (SQD).
 //!
-//! A port that drains is up. What is sent meanwhile is posted and waits in the send queue, and goes
-//! on in its order once the queue pair is back in RTS. The lcore does not wait: it looks when the
-//! device says that the queue is drained (IBV_EVENT_SQ_DRAINED), and when it is asked again.
+//! A port that drains is up. Packets sent meanwhile are posted and wait in the send queue, and go
+//! on in order once the queue pair is back in RTS. The lcore does not wait: it looks when the
+//! device reports that the queue is drained (IBV_EVENT_SQ_DRAINED), and when the change is
+//! requested again.
 //!
-//! Each step is a system call on a kernel device, and the lcore makes it, since nobody else may use
-//! its queue pair. It does so where it reads notices, when somebody changed the plan, and in no
-//! burst.
+//! Each step is a system call on a kernel device. The lcore makes it, since nobody else may use its
+//! queue pair. It does so where it reads notices, after a change of the plan, and never in a burst.
 
 #[cfg(test)]
 mod tests;
@@ -23,13 +23,13 @@ use crate::ports::single_port::{Health, Port};
 use crate::stats::clock::Tick;
 
 impl Port {
-    /// Makes a change, or goes on with it.
+    /// Starts a change, or continues it.
     #[cold]
     pub(crate) fn change(&mut self, change: Arc<Change>, now_ns: Tick) {
         match &self.changing {
             Some(changing) if Arc::ptr_eq(&changing.change, &change) => return self.go_on_changing(now_ns),
             Some(_) => return change.refuse("its send queue is still being drained for a change before this one"),
-            // Asked again as it ended.
+            // The request was repeated as the change ended.
             None if change.is_over() => return,
             None if self.health != Health::Up => {
                 self.is_paused &= !matches!(change.asked, Asked::Resume);
@@ -57,7 +57,7 @@ impl Port {
         }
     }
 
-    /// Makes the change if the send queue is drained by now, and lets it go on.
+    /// Completes the change if the send queue is drained by now, and resumes the queue pair.
     #[cold]
     pub(crate) fn go_on_changing(&mut self, now_ns: Tick) {
         let Some(Changing { change, since_ns }) = self.changing.take() else { return };
@@ -87,7 +87,7 @@ impl Port {
         match self.resume().and(told) {
             Ok(()) => change.end(ChangeOutcome::Taken { held }),
             Err(error) => {
-                // It was said that the queue pair has it soon.
+                // The requester was told that the queue pair will have it soon.
                 if let Asked::Attributes { mask, path, .. } = &change.asked
                     && change.is_abandoned()
                 {
@@ -99,14 +99,14 @@ impl Port {
         }
     }
 
-    /// The port goes down: what it was asked is not done.
+    /// The port goes down: refuses the change under way.
     pub(in crate::ports) fn end_changing(&mut self) {
         if let Some(Changing { change, .. }) = self.changing.take() {
             change.refuse("its queue pair went down while its send queue was drained");
         }
     }
 
-    /// The port has another queue pair, which holds what is sent if the one before was to.
+    /// The port has another queue pair: pauses it if the one before was paused.
     pub(in crate::ports) fn pause_again(&mut self) {
         if self.is_paused
             && let Err(error) = self.qp.to_sqd(false)
@@ -116,7 +116,7 @@ impl Port {
         }
     }
 
-    /// What is held goes on. A queue pair that can't is down.
+    /// Resumes a paused queue pair. If that fails, the port goes down.
     fn resume(&mut self) -> Result<(), QpError> {
         self.is_paused = false;
         self.qp.resume().inspect_err(|error| {
@@ -125,7 +125,7 @@ impl Port {
         })
     }
 
-    /// Of a queue pair in SQD.
+    /// Changes the attributes of a queue pair in SQD.
     fn tell_drained(&mut self, attr: &QpAttr, mask: AttrMask, path: PathChange) -> Result<(), QpError> {
         let now = self.qp.query(AttrMask::AV)?;
         match path.of(now.ah) {

@@ -15,14 +15,14 @@ impl Port {
     /// Handles a completion with an error. Every work request behind it in its queue is flushed.
     #[cold]
     pub(in crate::ports) fn failed(&mut self, status: Status, reason: DropReason, left: Health) {
-        // A receive that is flushed is an empty buffer, and no message.
+        // A flushed receive is an empty buffer, and no message.
         if (status, reason) != (Status::WR_FLUSH_ERR, DropReason::RecvError) {
             self.stats.drops.add(reason, 1);
         }
         self.failed_with(status, left);
     }
 
-    /// The same where no packet is lost by it.
+    /// Like [`Port::failed`], where no packet is lost by it.
     #[cold]
     pub(in crate::ports) fn failed_with(&mut self, status: Status, left: Health) {
         self.stats.count_status(status);
@@ -32,7 +32,7 @@ impl Port {
         self.go_down(left, DownReason::of_status(status));
     }
 
-    /// Handles a device event that says that the queue pair has failed.
+    /// Handles a device event that reports a failure of the queue pair.
     pub(crate) fn failed_by(&mut self, event: AsyncEventKind) {
         if self.health < Health::Down {
             tracing::error!(port = %self.name, %event, "the port is down");
@@ -41,13 +41,13 @@ impl Port {
         self.go_down(Health::Down, DownReason::of_event(event));
     }
 
-    /// Which half still works once a send has failed.
+    /// Returns which half still works after a failed send.
     pub(in crate::ports) fn left_by_failed_send(&self) -> Health {
         if self.qp.transport() == Transport::Rc { Health::Down } else { Health::SendsDown }
     }
 
-    /// What the device has not flushed by itself comes back now; a device that is in no state to do
-    /// so refuses.
+    /// Makes the device flush the rest of its work requests; a device that is in no state to do so
+    /// refuses.
     pub(in crate::ports) fn flush_device(&mut self) {
         if let Err(error) = self.qp.to_err() {
             tracing::warn!(port = %self.name, %error, "what is posted to it does not come back");
@@ -66,7 +66,7 @@ impl Port {
         self.end_changing();
         let Some(inbox) = &self.inbox else { return self.stats.down.set(1) };
         if before == Health::SendsDown && self.health == Health::Down && self.reconnect.is_some() {
-            // The stages know. It is now that the queue pair is to be let go of.
+            // The stages know already. Only the release of the queue pair begins now.
             inbox.post(Notice::Connections { port: usize::from(self.qp.tag()) });
         }
         if before == Health::Up {

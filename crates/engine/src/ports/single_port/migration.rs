@@ -1,21 +1,22 @@
-//! A port's alternate path (automatic path migration): armed with the connection, and again with
-//! the path that failed whenever the connection has gone over to the other one.
+//! A port's alternate path (automatic path migration): armed with the connection. After each
+//! migration the failed path is armed as the new alternate.
 //!
-//! The device migrates by itself, when ACKs don't come; both ends of a connection have to be armed
+//! The device migrates by itself when ACKs don't come; both ends of a connection have to be armed
 //! for it. The lcore hears of it by an event (IBV_EVENT_PATH_MIG), and arms again where it reads
-//! notices: a system call on a kernel device, which only the owner of the queue pair may make.
+//! notices: a system call on a kernel device, which only the queue pair's owner may make.
 
 use verbline_verbs::QpError;
 
 use crate::ports::single_port::Port;
 
 impl Port {
-    /// Gives its queue pair, which is connected, the alternate path of the plan, if there is one.
+    /// Gives its connected queue pair the plan's alternate path, if there is one.
     pub(crate) fn arm_alternate(&mut self) -> Result<(), QpError> {
         self.alternate.as_mut().map_or(Ok(()), |alternate| alternate.arm(&mut self.qp))
     }
 
-    /// The same of a queue pair that was connected again: it goes on without one if need be.
+    /// Like [`Port::arm_alternate`], for a reconnected queue pair: it goes on without one if need
+    /// be.
     #[cold]
     pub(in crate::ports) fn arm_again(&mut self) {
         if let Err(error) = self.arm_alternate() {
@@ -23,7 +24,7 @@ impl Port {
         }
     }
 
-    /// The path of its queue pair was changed.
+    /// Records that the path of its queue pair was changed.
     pub(in crate::ports) fn path_changed(&mut self) -> Result<(), QpError> {
         self.alternate.as_mut().map_or(Ok(()), |alternate| alternate.note(&mut self.qp))
     }

@@ -1,10 +1,10 @@
-//! A port against a device that does as it is told: it takes a part of what it is handed, completes
-//! late, refuses, fails, starves.
+//! A port against a device that follows a script: it takes a part of a list, completes late,
+//! refuses, fails, starves.
 //!
-//! After every turn each counter of the port is what an oracle says, which knows what was offered,
-//! what the device was told to do and what a poll has found, and nothing of the port. So is what
-//! the port handed on, what it posted and which of that was signaled, when it wants its next turn,
-//! and what its lcore was told.
+//! After every turn, each counter of the port equals the oracle's. The oracle knows the offered
+//! packets, the device's script and the polled completions, but nothing of the port. Compared as
+//! well: the packets that the port handed on, its posts and which of them were signaled, when it
+//! wants its next turn, and the lcore's notices.
 
 mod oracle;
 
@@ -33,31 +33,30 @@ use crate::stats::counter::{Shared, shared};
 use crate::stats::counters::StageStats;
 use crate::stats::drop_reason::DropReason;
 
-/// The sinks of the model's lcore: of the stage that the port feeds, and the port's own.
+/// The sinks of the model's lcore: the input of the stage that the port feeds, and the port's own.
 const STAGE: usize = 0;
 const PORT: usize = 1;
-/// The port's place in the plan, which every packet that it brings carries. Its place on its lcore
-/// is 0.
+/// The port's place in the plan, which every received packet carries. Its place on its lcore is 0.
 const PLACE: u16 = 7;
-/// What stands in front of every datagram.
+/// The header in front of every datagram.
 const GRH_BYTES: u32 = 40;
 
-/// What happens.
+/// One step of the model.
 #[derive(Clone, Debug)]
 enum Step {
     /// The lcore takes a turn.
     Turn,
     /// A stage hands on packets of this length.
     Offer(usize, usize),
-    /// Messages come.
+    /// Messages arrive.
     Arrive(usize, u32),
-    /// The device is done with its oldest sends.
+    /// The device completes its oldest sends.
     Done(usize),
     FailSend(Status),
     FailRecv(Status),
-    /// The device says something twice.
+    /// The device reports a completion twice.
     Repeat,
-    /// Whether the stage behind it keeps what it gets, or lets go of all that it has.
+    /// Whether the stage behind it keeps its packets, or drops all that it has.
     Keep(bool),
     Pass(u64),
     /// The device takes this many more work requests, and refuses others with this errno.
@@ -66,7 +65,7 @@ enum Step {
     Drain,
 }
 
-/// The port with all that it stands on.
+/// The port and its surroundings.
 struct World {
     oracle: Oracle,
     ports: Vec<Port>,
@@ -77,13 +76,13 @@ struct World {
     control: Arc<Control>,
     keeps: bool,
     kept: Vec<Packet>,
-    /// What the completions say that wait in the device.
+    /// The completions that wait in the device.
     coming: VecDeque<Word>,
-    /// Sends that are done since the last completion of one.
+    /// The sends done since the last send completion.
     quietly_done: usize,
-    /// How the device refuses.
+    /// The errno of the device's refusals.
     errno: i32,
-    /// Times that the lcore was told that the port is down.
+    /// How often the lcore was told that the port is down.
     told: usize,
     rig: Rig,
 }
@@ -137,7 +136,7 @@ impl World {
             Step::Arrive(count, len) => (0..count).for_each(|_| self.arrive(len)),
             Step::Done(count) => (0..count).for_each(|_| _ = self.end_send(Status::SUCCESS)),
             Step::FailSend(status) => {
-                // What is behind it is flushed, and on RC what waits for messages as well.
+                // The sends behind it are flushed, and on RC the posted receives as well.
                 let failed = self.end_send(status);
                 while failed && self.end_send(Status::WR_FLUSH_ERR) {}
                 while failed && self.oracle.shape.transport == Transport::Rc && self.fail_recv(Status::WR_FLUSH_ERR) {}
@@ -204,7 +203,7 @@ impl World {
         failed
     }
 
-    /// As an lcore does.
+    /// Takes a turn, like an lcore.
     fn turn(&mut self) {
         self.lcore.ctx.time.begin(false, true);
         let now_ns = self.rig.time.now_ns();
@@ -262,7 +261,7 @@ impl World {
         assert_eq!(lost, vec![usize::from(PLACE); self.told]);
     }
 
-    /// Everything comes back to the pool.
+    /// Ends the run: every packet comes back to the pool.
     fn end(self) {
         let World { ports, lcore, kept, rig, .. } = self;
         drop((ports, kept, lcore));
@@ -310,14 +309,14 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What these steps come to.
+/// Runs these steps, and compares after each turn.
 fn run(shape: &Shape, steps: &[Step]) {
     let mut world = World::new(shape);
     steps.iter().for_each(|step| world.step(step));
     world.end();
 }
 
-/// A small one of RC.
+/// A small RC shape.
 fn small() -> Shape {
     Shape {
         transport: Transport::Rc,
@@ -334,14 +333,14 @@ fn small() -> Shape {
 #[test]
 fn a_port_that_drains_waits_for_no_completion_that_nobody_was_asked_for() {
     use Step::{Done, Drain, Offer, TakeOnly, Turn};
-    // The last of the second batch, which would be signaled, is refused.
+    // The last send of the second batch, which would be signaled, is refused.
     run(&small(), &[Drain, Offer(1, 1), Turn, Done(1), TakeOnly(3, WRONG), Turn, Offer(4, 1), Turn]);
 }
 
 #[test]
 fn what_is_dropped_is_not_pending_any_more() {
     use Step::{FailSend, Offer, TakeOnly, Turn};
-    // Refused by the device; and by a port that is down, when some waited for room.
+    // Refused by the device; and by a port that is down, when some packets waited for room.
     run(&small(), &[Offer(2, 1), TakeOnly(0, WRONG), Turn, Turn]);
     run(
         &small(),

@@ -1,11 +1,11 @@
-//! The operations of a port: posted in order with what is sent, and taken back.
+//! The operations of a port: posted in order with its packets, and returned.
 //!
-//! What is sent through a port that carries out operations goes the same way, as one list with
-//! these ([`crate::ports::tx_half`]). A port without operations never gets here.
+//! Packets sent through a port with operations go the same way, as one list with the operations
+//! ([`crate::ports::tx_half`]). A port without operations never gets here.
 //!
-//! Guarantees: whatever was accepted comes back to its stage, once; at most `tx_depth_wr` sends and
-//! `ops_depth_wr` operations are in the send queue; the last of every list is signaled, so that all
-//! that is posted is known to be done without another post.
+//! Guarantees: every accepted operation comes back to its stage, once; at most `tx_depth_wr` sends
+//! and `ops_depth_wr` operations are in the send queue; the last work request of every list is
+//! signaled, so that all posted work is known to be done without another post.
 
 #[cfg(test)]
 mod model;
@@ -17,12 +17,12 @@ use crate::ports::single_port::{Health, Port};
 use crate::stats::down_reason::DownReason;
 use crate::stats::drop_reason::DropReason;
 
-/// The lane of a port that has one queue pair.
+/// The lane of a port with one queue pair.
 pub(super) const ONLY: usize = 0;
 
 impl Port {
-    /// Posts what waits: packets from the sink and operations, in order. True if something was
-    /// posted or given back.
+    /// Posts waiting packets and operations, in order. Returns true if something was posted or
+    /// given back.
     #[cold]
     pub(in crate::ports) fn flush_operations(&mut self, ctx: &mut LcoreContext) -> bool {
         let Some(sending) = &self.sending else { return false };
@@ -32,8 +32,8 @@ impl Port {
             return false;
         }
         if queue.is_down {
-            // What was listed and not posted is not out any more: it is dropped here, not with the
-            // queue pair.
+            // Listed sends that were never posted no longer count as out: they are dropped here,
+            // not with the queue pair.
             self.qp.sends -= queue.sends_waiting();
             let dropped = queue.refuse_sends(batch, DropReason::PortDown) + queue.fail_waiting();
             self.stats.drops.add(DropReason::PortDown, dropped as u64);
@@ -67,14 +67,15 @@ impl Port {
         self.stats.tx_outstanding.set(self.qp.sends as u64);
         if let Some(stop) = failed {
             tracing::error!(port = %self.name, %stop, "operations cannot be posted");
-            // What waits is given back in the next turn.
+            // Waiting packets and operations are given back in the next turn.
             self.break_off();
         }
         busy || failed.is_some()
     }
 
-    /// The send queue of the queue pair, if it is this one, has stopped: drained for a change, or
-    /// behind a bad block. What waits for bad blocks comes back, and the rest goes on.
+    /// The send queue of this queue pair has stopped: drained for a change, or at a block with a
+    /// bad signature. Operations that wait for bad blocks come back, and the rest goes on. Ignores
+    /// another queue pair's stop.
     #[cold]
     pub(crate) fn sq_stopped(&mut self, qpn: u32, ctx: &mut LcoreContext) {
         if self.qp.qpn() != qpn || self.health == Health::Down {
@@ -91,13 +92,13 @@ impl Port {
         }
     }
 
-    /// The device refuses what it has to take: the port goes down.
+    /// The device refuses a post that it has to take: the port goes down.
     pub(in crate::ports) fn break_off(&mut self) {
         self.flush_device();
         self.go_down(Health::Down, DownReason::REFUSED);
     }
 
-    /// Takes the completion of listed work requests.
+    /// Handles the completion of listed work requests.
     #[cold]
     pub(in crate::ports) fn operated(&mut self, completion: &Completion, ctx: &mut LcoreContext) {
         let Some(sending) = &mut self.sending else { return self.stats.stale.add(1) };
@@ -108,7 +109,7 @@ impl Port {
         sending.hand_back(&mut ctx.sinks);
         self.stats.tx_outstanding.set(self.qp.sends as u64);
         if !completion.is_ok() {
-            // What stages ask for from now on is declined, and not only from the next turn.
+            // Stages' further operations are declined from now on, and not only from the next turn.
             sending.operations(&mut ctx.sinks).into_iter().for_each(|(queue, _)| queue.is_down = true);
             let left = self.left_by_failed_send();
             self.failed_with(completion.status(), left);

@@ -1,8 +1,8 @@
 //! Releases the queue pair of a port whose connection was lost, and takes another: the lcore's side
 //! of [`crate::connection::cm_mailbox`].
 //!
-//! Guarantees: what arrived before the loss is handed on, since a queue pair counts as released
-//! only when all its completions were taken; nothing is posted between the release and the
+//! Guarantees: packets that arrived before the loss are handed on, since a queue pair counts as
+//! released only when all its completions were taken; nothing is posted between the release and the
 //! replacement.
 
 #[cfg(test)]
@@ -22,13 +22,13 @@ use crate::stats::clock::Tick;
 use crate::stats::down_reason::DownReason;
 use crate::stats::drop_reason::DropReason;
 
-/// The most that counts as waited between two turns: an lcore that does not run takes no
+/// The most time counted as waited between two turns: an lcore that does not run takes no
 /// completions.
 const TURN_MAX_NS: u64 = 10_000_000;
 
 impl Port {
-    /// Does what the supervisor asked for, and what the port's own failure asks for. True if the
-    /// port has another queue pair. While it waits for completions it is called in every turn.
+    /// Handles the supervisor's messages and the port's own failure. Returns true if the port has
+    /// another queue pair. Called in every turn while it waits for completions.
     #[cold]
     pub(crate) fn service_reconnect(&mut self, now_ns: Tick, sinks: &mut [Sink]) -> bool {
         let Some(side) = &mut self.reconnect else { return false };
@@ -44,7 +44,7 @@ impl Port {
                     is_replaced = true;
                 }
                 ToLcore::Close { connection, .. } if Some(connection) == current => self.begin_release(true, now_ns),
-                // Of a connection before this one, or for a port with many.
+                // About an earlier connection, or for a port with many.
                 ToLcore::Close { .. } | ToLcore::Expect { .. } | ToLcore::Forget { .. } | ToLcore::Force { .. } => {}
             }
         }
@@ -58,8 +58,8 @@ impl Port {
         is_replaced
     }
 
-    /// Brings the queue pair to ERR: whatever is posted completes, behind what has completed
-    /// already. `lost`: the supervisor knows the reason.
+    /// Brings the queue pair to ERR: all posted work requests complete, after those that have
+    /// completed already. `lost`: the supervisor knows the reason.
     fn begin_release(&mut self, lost: bool, now_ns: Tick) {
         let Some(side) = self.reconnect.as_mut().filter(|side| side.release == Release::No) else { return };
         side.release = Release::Begun { left_ns: RELEASE.as_nanos() as u64, seen_ns: now_ns };
@@ -74,8 +74,8 @@ impl Port {
         }
     }
 
-    /// Ends a release that has begun once all completions have come, or were waited for long
-    /// enough; else looks again in the next turn.
+    /// Ends a release once all completions have come, or the wait for them was long enough; else
+    /// looks again in the next turn.
     fn go_on_releasing(&mut self, now_ns: Tick) {
         let Some(side) = &mut self.reconnect else { return };
         let Release::Begun { left_ns, seen_ns } = &mut side.release else { return };
@@ -91,16 +91,16 @@ impl Port {
         side.mailbox.tell_cm(ToCm::Drained { connection: side.connection });
     }
 
-    /// Takes another queue pair, which is connected. Its receives are posted in this turn.
+    /// Takes another, connected queue pair. Its receives are posted in this turn.
     fn replace_qp(&mut self, connection: ConnectionId, mut qp: Box<PortQp>, sinks: &mut [Sink]) {
         // The old one goes back in the same box: nothing is allocated here.
         mem::swap(&mut self.qp, &mut *qp);
-        // What the device never completed goes with the queue pair.
+        // Work requests that the device never completed go with the queue pair.
         let operations = self.sending.as_ref().and_then(|sending| sending.operations(sinks));
         let unanswered = qp.lost_sends(operations.is_some());
         if let Some((queue, _)) = operations {
             queue.lose_posted(ONLY);
-            // Stages are about to be told that the port is up, and may ask at once.
+            // Stages are about to be told that the port is up, and may post operations at once.
             queue.is_down = false;
         }
         self.stats.drops.add(DropReason::SendError, unanswered as u64);

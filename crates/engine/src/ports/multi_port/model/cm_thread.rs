@@ -1,4 +1,5 @@
-//! The cm thread of the model's connections: it makes queue pairs and destroys what it gets back.
+//! The cm thread of the model's connections: it makes queue pairs, and destroys those that it gets
+//! back.
 
 use std::sync::Arc;
 
@@ -12,25 +13,25 @@ use crate::connection::cm_mailbox::{CmMailbox, ToCm, ToLcore};
 use crate::connection::port_qp::PortQp;
 use crate::rig::Rig;
 
-/// Said of a connection whose peer has left.
+/// The reason of a connection whose peer has left.
 const LEFT: &str = "left";
 
 pub(super) struct CmThread {
     mailbox: Arc<CmMailbox>,
     maker: QpMaker,
-    /// Those that have a queue pair, wherever that is.
+    /// The connections with a queue pair, wherever that is.
     pub(super) all: Vec<Made>,
-    /// Connections that each place has had.
+    /// The number of connections that each place has had.
     generations: Vec<u32>,
-    /// Every connection that there was.
+    /// Every connection so far.
     pub(super) ids: Vec<ConnectionId>,
 }
 
-/// A connection that has a queue pair.
+/// A connection with a queue pair.
 pub(super) struct Made {
     pub(super) id: ConnectionId,
     pub(super) qpn: u32,
-    /// While the cm thread has it.
+    /// Its queue pair, while the cm thread has it.
     qp: Option<Box<PortQp>>,
     is_open: bool,
     is_given_up: bool,
@@ -69,7 +70,7 @@ impl CmThread {
         Some(Message::Expect(id, qpn))
     }
 
-    /// One of those of which this is so.
+    /// Returns one of the connections for which `is_so` holds.
     fn pick(&mut self, which: usize, is_so: impl Fn(&Made) -> bool) -> Option<&mut Made> {
         let mut some: Vec<_> = self.all.iter_mut().filter(|made| is_so(made)).collect();
         let count = some.len();
@@ -112,7 +113,7 @@ impl CmThread {
         Some(Message::Force(connection))
     }
 
-    /// What the lcore has said.
+    /// Returns the lcore's messages.
     pub(super) fn answers(&mut self) -> Vec<Answer> {
         let mut said = Vec::new();
         self.mailbox.take_for_cm(&mut said);
@@ -122,7 +123,7 @@ impl CmThread {
     fn answer(&mut self, said: ToCm) -> Answer {
         match said {
             ToCm::Over { connection, .. } => {
-                // Then it will wait for its completions.
+                // From then on it waits for the completions.
                 self.all.iter_mut().filter(|made| made.id == connection).for_each(|made| made.is_closed = true);
                 Answer::Over(connection)
             }
@@ -137,7 +138,7 @@ impl CmThread {
         }
     }
 
-    /// Destroys what is back; gives the numbers of the queue pairs.
+    /// Destroys the returned queue pairs; returns their numbers.
     pub(super) fn destroy(&mut self) -> Vec<u32> {
         let back = self.all.iter().filter(|made| made.is_back).map(|made| made.qpn).collect();
         self.all.retain(|made| !made.is_back);

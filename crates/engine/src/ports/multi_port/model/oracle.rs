@@ -1,5 +1,5 @@
-//! What a port with many connections should do and count: an oracle that knows what its cm thread
-//! said, what the stages offered, what the device was told to do and what a poll has found.
+//! The expected behaviour and counters of a port with many connections: an oracle that knows the cm
+//! thread's messages, the stages' packets, the device's script and the polled completions.
 
 mod changes;
 mod receiving;
@@ -17,45 +17,45 @@ use crate::rig::figures::{Device, Figures};
 use crate::stats::clock::Tick;
 use crate::stats::drop_reason::DropReason;
 
-/// What the port is.
+/// The settings of the port.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
-    /// The most at once.
+    /// The most connections at once.
     pub(super) connections: usize,
-    /// They receive from one queue.
+    /// They receive from one shared queue.
     pub(super) shares: bool,
     /// Whether it sends.
     pub(super) sends: bool,
-    /// Of one connection's queues; of the shared one.
+    /// The depths of one connection's queues, or of the shared one.
     pub(super) depths: Depths,
-    /// Sends of all connections that may be outstanding.
+    /// The sends of all connections that may be outstanding.
     pub(super) most_wr: usize,
     pub(super) burst: usize,
-    /// Packets of the pool, and of the lcore's cache of it.
+    /// The packets of the pool, and of the lcore's cache of it.
     pub(super) packets: u32,
     pub(super) cache: usize,
-    /// Whether a stage is behind it, or nobody.
+    /// Whether a stage is behind it.
     pub(super) feeds: bool,
-    /// Room in the stage's input, and in the port's.
+    /// The room in the stage's input, and in the port's.
     pub(super) room: [usize; 2],
-    /// What names no connection goes to each in turn.
+    /// Packets that name no connection go to each in turn.
     pub(super) any: bool,
     pub(super) timestamps: bool,
     pub(super) immediates: bool,
 }
 
-/// What a completion says that is not polled yet.
+/// A completion that is not polled yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Word {
     Received(u32),
     RecvFailed(Status),
-    /// This many sends, the oldest, are done.
+    /// The oldest sends are done: this many.
     Sent(usize),
     SendFailed(Status, usize),
     Stale,
 }
 
-/// What the cm thread says that the port has not listened to yet.
+/// A message of the cm thread that the port has not read yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Message {
     Expect(ConnectionId, u32),
@@ -65,17 +65,17 @@ pub(super) enum Message {
     Force(ConnectionId),
 }
 
-/// What the port says to its cm thread.
+/// A message of the port to its cm thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Over(ConnectionId),
     Released(ConnectionId, u32),
-    /// Who was at the other end of one that the stages know to be over, by its tag.
+    /// The peer, by its tag, of a connection that the stages know to be over.
     Told(u64),
 }
 
-/// A call of the device: by which queue pair (0: the shared queue), whether to send, and what was
-/// taken: whether it is signaled, and its length.
+/// A call of the device: the queue pair (0: the shared queue), whether it is a send, and the work
+/// requests taken: whether each is signaled, and its length.
 pub(super) type Call = (u32, bool, Vec<(bool, u32)>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,17 +95,18 @@ pub(super) struct Peer {
     is_told: bool,
     failed_early: Option<&'static str>,
     over: Option<ConnectionChange>,
-    /// Posted and not known to be done: whether they are signaled. The marker is one of them.
+    /// The sends posted and not known to be done: whether each is signaled. The marker is one of
+    /// them.
     pub(super) sends: VecDeque<bool>,
     until_signal: u32,
     ended: bool,
     marked: bool,
-    /// Receives of its own: posted, and short of the depth.
+    /// The receives of its own queue: posted, and short of the depth.
     pub(super) recvs: usize,
     missing: usize,
 }
 
-/// What a stage is handed: of which connection, how long, and when it came.
+/// A packet that a stage gets: its connection, its length, and its time.
 pub(super) type Handed = (Option<ConnectionId>, usize, u64);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -117,7 +118,7 @@ pub(super) struct Counts {
     pub(super) open_max: u64,
 }
 
-/// What should be.
+/// The expected state of the port.
 #[derive(Debug)]
 pub(super) struct Oracle {
     pub(super) shape: Shape,
@@ -125,8 +126,8 @@ pub(super) struct Oracle {
     pub(super) now_ns: Tick,
     pub(super) draining: bool,
     pub(super) peers: Vec<Option<Peer>>,
-    /// Places of those that are open: a packet that names none goes to each in turn. The last takes
-    /// the turn of one that ends.
+    /// The places of open connections: a packet that names none goes to each in turn. The last
+    /// connection takes the turn of one that ends.
     open: Vec<usize>,
     turn: usize,
     pub(super) inbox: VecDeque<Message>,
@@ -134,18 +135,18 @@ pub(super) struct Oracle {
     closes: Vec<ConnectionId>,
     forced: Vec<ConnectionId>,
     pub(super) answers: Vec<Answer>,
-    /// What waits in the port's sink.
+    /// The packets in the port's sink.
     pending: VecDeque<(Option<ConnectionId>, u32)>,
     pub(super) calls: Vec<Call>,
-    /// Of the shared queue: posted and not found by a poll, and short of the depth.
+    /// The receives of the shared queue: posted and not polled yet, and short of the depth.
     recvs: usize,
     missing: usize,
-    /// On their way into a receive queue.
+    /// Packets on their way into a receive queue.
     refill: usize,
-    /// Of connections that the stages do not know.
+    /// Packets of connections that the stages do not know.
     early: Vec<Handed>,
     opening: Option<ConnectionId>,
-    /// Whose own queues are to be filled, the last first.
+    /// The places whose own queues are to be filled, the last first.
     hungry: Vec<usize>,
     retry_ns: Option<Tick>,
     pub(super) stage: Vec<Handed>,
@@ -187,7 +188,7 @@ impl Oracle {
         }
     }
 
-    /// The place of the connection with this queue pair, as far as the port has heard of it.
+    /// Returns the place of the connection with this queue pair, as far as the port knows.
     fn place_of(&self, qpn: u32) -> Option<usize> {
         self.peers.iter().position(|peer| peer.as_ref().is_some_and(|peer| peer.qpn == qpn))
     }
@@ -200,13 +201,13 @@ impl Oracle {
         self.peers[at].as_ref().is_some_and(|peer| peer.phase == Phase::Closing)
     }
 
-    /// The place of a connection that is in this phase.
+    /// Returns the place of a connection, if it is in this phase.
     fn find(&self, id: ConnectionId, phase: Phase) -> Option<usize> {
         let peer = self.peers.get(id.slot())?.as_ref()?;
         (peer.id == id && peer.phase == phase).then_some(id.slot())
     }
 
-    /// Whether the port can say who is at the other end: until the stages know that it is over.
+    /// Whether the port can name a connection's peer: until the stages know that it is over.
     pub(super) fn knows(&self, id: ConnectionId) -> bool {
         let untold = self.changes.iter().any(|(over, change)| *over == id && *change != ConnectionChange::Opened);
         untold || self.peers[id.slot()].as_ref().is_some_and(|peer| peer.id == id && peer.was_open)
@@ -219,7 +220,7 @@ impl Oracle {
         }
     }
 
-    /// A stage wants it closed. True if it is open.
+    /// A stage closes a connection. Returns true if it is open.
     pub(super) fn close(&mut self, id: ConnectionId) -> bool {
         let is_open = self.find(id, Phase::Open).is_some();
         if is_open && !self.closes.contains(&id) {
@@ -228,7 +229,7 @@ impl Oracle {
         is_open
     }
 
-    /// A poll has found this.
+    /// Handles a polled completion.
     pub(super) fn hear(&mut self, qpn: u32, word: Word) {
         match word {
             Word::Received(len) => self.received(qpn, len),
@@ -239,8 +240,8 @@ impl Oracle {
         }
     }
 
-    /// What the port does at the end of a turn, where `free` packets are free in the pool. True if
-    /// it has work in the next one as well.
+    /// Does the port's work at the end of a turn, with `free` packets in the pool. Returns true if
+    /// it has work in the next turn as well.
     pub(super) fn work(&mut self, free: usize) -> bool {
         let (flushed, freed) = self.flush();
         let closed = !self.closes.is_empty();
@@ -253,7 +254,7 @@ impl Oracle {
         flushed | closed | self.refill_if_due(free + freed)
     }
 
-    /// Whether the lcore has to listen to the port.
+    /// Whether the lcore has to read the port's messages.
     pub(super) fn has_news(&self) -> bool {
         !self.inbox.is_empty() || !self.forced.is_empty() || !self.changes.is_empty() || self.opening.is_some()
     }
@@ -263,7 +264,7 @@ impl Oracle {
         self.pending.is_empty() && self.retry_ns.is_none() && is_fed
     }
 
-    /// The run ends: packets that nobody was handed.
+    /// Ends the run: counts packets that nobody got.
     pub(super) fn stop(&mut self) {
         self.figures.drop_some(DropReason::Stopped, self.early.len());
     }

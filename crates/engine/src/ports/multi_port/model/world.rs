@@ -1,4 +1,4 @@
-//! A port with many connections, with all that it stands on.
+//! A port with many connections, and its surroundings.
 
 mod turns;
 
@@ -29,7 +29,7 @@ use crate::stats::drop_reason::DropReason;
 use crate::stats::sampling::Weights;
 use crate::stats::turn_time::TurnTime;
 
-/// The device's word for a queue pair that has failed.
+/// The device's name for a failed queue pair.
 const EVENT: &str = "an event";
 
 pub(super) struct World {
@@ -41,16 +41,16 @@ pub(super) struct World {
     stage: Shared<StageStats>,
     cq: CompletionQueue,
     completions: Completions,
-    /// The last poll left nothing.
+    /// The last poll emptied the completion queue.
     is_emptied: bool,
     control: Arc<Control>,
     keeps: bool,
     kept: Vec<Packet>,
-    /// What the completions say that wait in the device, and of which queue pairs.
+    /// The completions that wait in the device, and their queue pairs.
     coming: VecDeque<(u32, Word)>,
-    /// Of which queue pair the last was that a poll found.
+    /// The queue pair of the last polled completion.
     heard: Option<u32>,
-    /// Sends that are done since the last completion of one.
+    /// The sends done since the last send completion.
     quietly_done: BTreeMap<u32, usize>,
     /// Queue pairs that have failed.
     failed: BTreeSet<u32>,
@@ -125,7 +125,7 @@ impl World {
     }
 }
 
-/// What happens.
+/// The steps.
 impl World {
     pub(super) fn step(&mut self, step: Step) {
         match step {
@@ -168,7 +168,7 @@ impl World {
             }
             Step::Repeat => {
                 if self.rig.script.queues().repeat() {
-                    // Of one that is gone nothing comes.
+                    // A queue pair that is gone completes nothing.
                     let heard = self.heard.filter(|qpn| self.cm_thread.all.iter().any(|made| made.qpn == *qpn));
                     self.coming.extend(heard.map(|qpn| (qpn, Word::Stale)));
                 }
@@ -207,7 +207,7 @@ impl World {
         }
     }
 
-    /// A connection that there is, or was.
+    /// Returns a connection that exists or existed.
     fn id(&self, which: usize) -> Option<ConnectionId> {
         let ids = &self.cm_thread.ids;
         (!ids.is_empty()).then(|| ids[ids.len() - 1 - which % ids.len()])
@@ -235,13 +235,13 @@ impl World {
         }
     }
 
-    /// The number of a queue pair.
+    /// Returns the number of a queue pair.
     fn one(&self, which: usize) -> Option<u32> {
         let all = &self.cm_thread.all;
         (!all.is_empty()).then(|| all[which % all.len()].qpn)
     }
 
-    /// Whether what is posted to it is flushed.
+    /// Whether work posted to it is flushed.
     fn is_dead(&self, qpn: u32) -> bool {
         self.failed.contains(&qpn) || self.rig.script.queues().in_error().contains(&qpn)
     }
@@ -253,7 +253,7 @@ impl World {
         }
     }
 
-    /// The oldest send is done; of one that is in error, the oldest work request.
+    /// Completes the oldest send; for a queue pair in error, the oldest work request.
     fn done(&mut self, which: usize) {
         let Some(qpn) = self.one(which) else { return };
         match self.is_dead(qpn) {
@@ -262,7 +262,7 @@ impl World {
         }
     }
 
-    /// A queue pair fails by this, if there is something that can. What is behind it is flushed.
+    /// Fails a queue pair by `how`, if that is possible. The work behind it is flushed.
     fn fail(&mut self, which: usize, mut how: impl FnMut(&mut World, u32) -> bool) {
         let Some(qpn) = self.one(which).filter(|qpn| !self.is_dead(*qpn)) else { return };
         if how(self, qpn) {
@@ -283,7 +283,7 @@ impl World {
         true
     }
 
-    /// What is in the shared queue is nobody's, and stays.
+    /// Receives in the shared queue belong to no queue pair, and stay.
     fn flush_recv(&mut self, qpn: u32) -> bool {
         !self.oracle.shape.shares && self.fail_recv(qpn, Status::WR_FLUSH_ERR)
     }

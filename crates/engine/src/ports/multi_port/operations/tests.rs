@@ -1,4 +1,4 @@
-//! Operations and sends over several connections, on a device that does as it is told.
+//! Operations and sends over several connections, on a device that follows commands.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ const PORT: usize = 0;
 const DEPTH: usize = 4;
 const BYTES: usize = 8;
 
-/// A port with two connections, the only one of its lcore.
+/// A port with two connections, the only port of its lcore.
 struct World {
     lcore: LcoreState,
     mailbox: Arc<CmMailbox>,
@@ -48,7 +48,8 @@ impl World {
         World::with(false, true)
     }
 
-    /// `any`: what names no connection goes to each in turn. `shares`: they have one receive queue.
+    /// `any`: packets that name no connection go to each in turn. `shares`: both have one receive
+    /// queue.
     fn with(any: bool, shares: bool) -> World {
         let rig = Rig::new(64);
         let cq = rig.context.create_cq(128, None).unwrap();
@@ -93,7 +94,7 @@ impl World {
         World { lcore: LcoreState { ctx, many: vec![port], failing: no_run() }, mailbox, maker, stage, stats, cq, rig }
     }
 
-    /// Opens a connection. Its handle, and the number of its queue pair.
+    /// Opens a connection. Returns its handle, and the number of its queue pair.
     fn open(&mut self, slot: u16) -> (ConnectionId, u32) {
         let connection = ConnectionId::new(0, slot, 1).unwrap();
         let mut qp = self.maker.make().unwrap();
@@ -131,7 +132,7 @@ impl World {
         }
     }
 
-    /// As an lcore does.
+    /// Takes a turn, like an lcore.
     fn turn(&mut self) {
         self.lcore.ctx.time.begin(false, true);
         let mut completions = Completions::with_capacity(32);
@@ -141,7 +142,7 @@ impl World {
         many[0].work(ctx);
     }
 
-    /// The device is done with this many.
+    /// The device completes this many.
     fn done(&self, qpn: u32, count: usize) {
         for _ in 0..count {
             assert!(self.rig.script.queues().end_send(qpn, Status::SUCCESS).is_some());
@@ -158,7 +159,7 @@ impl World {
         self.lcore.many[0].is_settled(&self.lcore.ctx)
     }
 
-    /// Packets that each takes now, and operations.
+    /// Returns the number of packets, and of operations, that a connection takes now.
     fn room(&self, to: ConnectionId) -> [usize; 2] {
         [self.lcore.many[0].room_to(to), self.lcore.ctx.sinks[PORT].queue().unwrap().room_over(to)]
     }
@@ -188,7 +189,7 @@ fn sends_and_operations_over_each_connection_take_its_own_room() {
     assert!(world.is_settled(), "all of it is posted");
     assert_eq!((world.room(first), world.room(second), world.out()), ([2, 2], [4, 3], [2, 0]));
     assert!(world.lcore.many[0].awaits_completion());
-    // What was given in this order is one list a connection, whose last is signaled.
+    // Given in this order, it is one list per connection, whose last work request is signaled.
     let posted = |qpn| world.rig.script.queues().sends(qpn).iter().map(|send| send.signaled).collect::<Vec<_>>();
     assert_eq!((posted(of_first), posted(of_second)), (vec![false, false, false, true], vec![true]));
     world.done(of_first, 4);
@@ -248,7 +249,7 @@ fn a_connection_that_fails_tells_its_status_once_and_gives_back_what_is_behind()
     assert!(world.rig.script.queues().end_send(of_first, Status::REM_ACCESS_ERR).is_some());
     world.turn();
     assert_eq!(world.take(), [Err(OperationError::Status(Status::REM_ACCESS_ERR))]);
-    // The marker stands behind what is posted.
+    // The marker stands behind all posted work.
     assert_eq!((world.room(first), world.room(second)), ([0, 0], [4, 4]));
     assert_eq!(world.rig.script.queues().flush(of_first).len(), 3 + 1);
     world.turn();
@@ -264,7 +265,7 @@ fn a_connection_that_fails_tells_its_status_once_and_gives_back_what_is_behind()
 fn what_only_the_marker_answers_for_is_lost() {
     let mut world = World::new();
     let (first, of_first) = world.open(0);
-    // The last that the device takes of the list is not signaled.
+    // The last work request of the list that the device takes is not signaled.
     world.write(first, 1);
     world.send(first, 2);
     world.write(first, 1);
@@ -272,8 +273,8 @@ fn what_only_the_marker_answers_for_is_lost() {
     world.turn();
     world.done(of_first, 3);
     world.turn();
-    // Without a marker, which the device did not take either, nobody says more; the cm thread waits
-    // in vain.
+    // Without a marker, which the device did not take either, no message follows; the cm thread
+    // waits in vain.
     assert_eq!((world.take().len(), world.out()), (1, [2, 0]));
     world.mailbox.tell_lcore(ToLcore::Force { connection: first });
     world.take_messages();
@@ -327,7 +328,7 @@ fn the_packets_of_operations_that_are_under_way_at_the_end_are_counted() {
     world.turn();
     world.write(first, 1);
     let abandoned = world.lcore.operations_at(PORT).unwrap().0.abandon();
-    // One done that nobody took, two posted, and one that waits.
+    // One completed that no stage took, two posted, and one that waits.
     assert_eq!(abandoned, 4);
 }
 
@@ -338,7 +339,7 @@ fn operations_and_packets_for_a_connection_that_is_over_come_back_and_are_droppe
     world.write(first, 2);
     world.send(first, 2);
     world.write(second, 1);
-    // It closes before they are posted.
+    // The connection closes before they are posted.
     world.lcore.many[0].qp_failed(of_first, "an event", &mut world.lcore.ctx.sinks);
     world.turn();
     assert_eq!(world.take(), [Err(OperationError::ConnectionOver); 2]);

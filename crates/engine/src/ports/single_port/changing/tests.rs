@@ -1,4 +1,4 @@
-//! A port whose queue pair is told other attributes: at once, drained, in vain, and not at all.
+//! A port whose queue pair changes its attributes: at once, drained, in vain, and not at all.
 
 use verbline_mem::{Batch, Pool};
 use verbline_verbs::{
@@ -60,7 +60,7 @@ impl Pair {
         }
     }
 
-    /// Posts receives, and gives the numbers of what came into them.
+    /// Posts receives, and returns the numbers received.
     fn receive(&mut self, receives: usize) -> Vec<u64> {
         let mut batch = Batch::with_capacity(receives);
         assert_eq!(self.pool.cache(0).get_bulk(&mut batch, receives), receives);
@@ -126,7 +126,7 @@ fn an_idle_queue_pair_has_all_that_it_is_told_and_sends_on() {
 #[test]
 fn what_a_queue_pair_takes_while_it_sends_drains_nothing() {
     let mut pair = Pair::new(Transport::Rc);
-    // It waits for a receive: a drain would not end.
+    // The packet waits for a receive: a drain would not end.
     pair.send([0]);
     let attr = QpAttr { min_rnr_timer: 20, ..QpAttr::default() };
     let (mask, path) = (AttrMask::MIN_RNR_TIMER, PathChange::default());
@@ -145,7 +145,7 @@ fn sends_that_come_while_it_drains_wait_and_arrive_in_their_order() {
     pair.port.change(Arc::clone(&change), 1_000);
     assert_eq!((outcome(&change), pair.port.health), (None, Health::Up), "the first send is not done");
     pair.send(1..5);
-    // Asked again, and told of a stop that is none: it waits on.
+    // The change is requested again, and a false stop is reported: it waits on.
     pair.port.change(Arc::clone(&change), 2_000);
     pair.port.go_on_changing(3_000);
     assert_eq!((outcome(&change), pair.port.qp.state()), (None, QpState::Sqd));
@@ -168,7 +168,7 @@ fn what_the_device_refuses_is_said_and_the_port_sends_on() {
     pair.port.change(Arc::clone(&change), 0);
     assert!(refusal(&change).contains("IBV_QP_PKEY_INDEX"), "{}", refusal(&change));
     assert_eq!((pair.port.health, pair.port.qp.query(AttrMask::STATE).unwrap().state), (Health::Up, QpState::Rts));
-    // What the table has not is refused before the device is asked.
+    // Attributes outside the table are refused before the device is asked.
     let change = retries(1);
     pair.port.change(Arc::clone(&change), 0);
     assert!(refusal(&change).contains("not allowed here IBV_QP_RETRY_CNT"), "{}", refusal(&change));

@@ -1,4 +1,4 @@
-//! How a port goes down: once, and what its device has comes back.
+//! How a port goes down: once, and its device's packets come back.
 
 use verbline_mem::Batch;
 use verbline_verbs::Transport;

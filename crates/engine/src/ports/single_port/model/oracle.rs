@@ -1,5 +1,5 @@
-//! What a port should do and count: an oracle that knows what was offered, what the device was told
-//! and what a poll has found.
+//! The expected behaviour and counters of a port: an oracle that knows the offered packets, the
+//! device's script and the polled completions.
 
 use std::collections::VecDeque;
 
@@ -13,52 +13,52 @@ use crate::stats::clock::Tick;
 use crate::stats::down_reason::DownReason;
 use crate::stats::drop_reason::DropReason;
 
-/// What the port is.
+/// The settings of the port.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
     pub(super) transport: Transport,
     pub(super) depths: Depths,
     pub(super) burst: usize,
-    /// Packets of the pool, and of the lcore's cache of it.
+    /// The packets of the pool, and of the lcore's cache of it.
     pub(super) packets: u32,
     pub(super) cache: usize,
-    /// Whether a stage is behind it, or nobody.
+    /// Whether a stage is behind it.
     pub(super) feeds: bool,
-    /// Room in the stage's input, and in the port's.
+    /// The room in the stage's input, and in the port's.
     pub(super) room: [usize; 2],
     pub(super) timestamps: bool,
 }
 
-/// What a completion says that is not polled yet.
+/// A completion that is not polled yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Word {
     Received(u32),
     RecvFailed(Status),
-    /// This many sends, the oldest, are done.
+    /// The oldest sends are done: this many.
     Sent(usize),
     SendFailed(Status, usize),
     Stale,
 }
 
-/// What should be.
+/// The expected state of the port.
 #[derive(Debug)]
 pub(super) struct Oracle {
     pub(super) shape: Shape,
     pub(super) health: Health,
     pub(super) draining: bool,
-    /// Lengths of what waits in the port's sink.
+    /// The lengths of the packets in the port's sink.
     pub(super) pending: VecDeque<u64>,
-    /// What is posted and not known to be done: of sends, whether they are signaled.
+    /// The work posted and not known to be done; for sends, whether each is signaled.
     pub(super) recvs: usize,
     pub(super) sends: VecDeque<bool>,
-    /// Sends until one is signaled.
+    /// The number of sends until one is signaled.
     pub(super) until_signal: u32,
-    /// The end of the last batch was signaled, as ends are in a drain.
+    /// The end of the last batch was signaled, like all ends in a drain.
     pub(super) ended: bool,
-    /// On their way into the receive queue.
+    /// Packets on their way into the receive queue.
     pub(super) refill: usize,
     pub(super) retry_ns: Option<Tick>,
-    /// Times that its lcore was told that it is down.
+    /// How often its lcore was told that it is down.
     pub(super) fell: usize,
     pub(super) figures: Figures,
     pub(super) stage_full: u64,
@@ -109,7 +109,7 @@ impl Oracle {
         self.goes_down(left, DownReason::of_status(status));
     }
 
-    /// A poll has found these. Gives the lengths of the messages that the stage gets.
+    /// Handles polled completions. Returns the lengths of the messages that the stage gets.
     pub(super) fn hear(&mut self, words: impl Iterator<Item = Word>) -> Vec<u32> {
         let mut handed_on = Vec::new();
         for word in words {
@@ -133,7 +133,7 @@ impl Oracle {
                 Word::SendFailed(status, covered) => {
                     self.sends.drain(..covered);
                     self.figures.drop_some(DropReason::SendError, 1);
-                    // Of UC and UD only the send queue fails (InfiniBand Architecture
+                    // For UC and UD only the send queue fails (InfiniBand Architecture
                     // Specification, 10.3.1).
                     let left = if self.shape.transport == Transport::Rc { Health::Down } else { Health::SendsDown };
                     self.fails(status, left);
@@ -144,8 +144,7 @@ impl Oracle {
         handed_on
     }
 
-    /// What the port then does with a device like this, where `free` packets are free in the pool.
-    /// Gives the posts.
+    /// Does the port's work with this device, with `free` packets in the pool. Returns the posts.
     pub(super) fn work(&mut self, device: &mut Device, free: usize, now_ns: Tick) -> Vec<(bool, Vec<bool>)> {
         let waited = self.pending.len() + self.sends.len();
         let waits = self.pending.len();
@@ -245,8 +244,7 @@ impl Oracle {
         }
     }
 
-    /// What the port says of itself after a turn: whether the next one has nothing to do, and when
-    /// it wants one.
+    /// Whether the port has nothing to do in the next turn, unless something arrives or is sent.
     pub(super) fn is_settled(&self) -> bool {
         let worth = self.shape.burst.min(self.depth()).min(self.depth().div_ceil(4)).max(1);
         self.pending.is_empty() && self.retry_ns.is_none() && self.missing() < worth

@@ -1,8 +1,9 @@
-//! A port that carries out operations, against a device that does as it is told: it takes a part of
-//! what it is handed, completes late, refuses, fails.
+//! A port that carries out operations, against a device that follows a script: it takes a part of a
+//! list, completes late, refuses, fails.
 //!
-//! An oracle knows what two stages gave and sent, in which order, what the device took, and what a
-//! poll has found. What is posted, what each stage gets back, and each counter is what it says.
+//! An oracle knows the operations and packets of two stages, in order, the work requests that the
+//! device took, and the polled completions. It predicts the posts, each stage's returned
+//! operations, and each counter.
 
 mod named;
 mod oracle;
@@ -39,30 +40,30 @@ pub(super) struct Shape {
     pub(super) tx_wr: usize,
     pub(super) ops_wr: usize,
     pub(super) signal_every_wr: u32,
-    /// Packets that the sink has room for.
+    /// The sink's room, in packets.
     pub(super) room: usize,
     burst: usize,
 }
 
-/// What happens.
+/// One step of the model.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// The lcore takes a turn.
     Turn,
-    /// The first half of one: a poll, after which the stages come.
+    /// The first half of a turn: a poll, after which the stages run.
     Poll,
     /// A stage sends packets of this length.
     Send(usize, usize),
     /// A stage gives operations of this length, one after the other.
     Give(usize, usize, OperationKind, usize),
-    /// A stage gives three together, or none.
+    /// A stage gives three operations together, or none.
     GiveTogether(usize, OperationKind, usize),
-    /// A stage takes what is done.
+    /// A stage takes its completed operations.
     Take(usize),
-    /// The device is done with its oldest work requests.
+    /// The device completes its oldest work requests.
     Done(usize),
     Fail(Status),
-    /// The device takes this many more, and refuses others with this errno.
+    /// The device takes this many more work requests, and refuses others with this errno.
     TakeOnly(usize, i32),
     TakeAll,
 }
@@ -124,7 +125,7 @@ impl World {
             Step::Take(user) => self.take(user),
             Step::Done(count) => (0..count).for_each(|_| _ = self.end(Status::SUCCESS)),
             Step::Fail(status) => {
-                // What is behind it is flushed.
+                // The work behind it is flushed.
                 let failed = self.end(status);
                 while failed && self.end(Status::WR_FLUSH_ERR) {}
             }
@@ -149,11 +150,11 @@ impl World {
         self.oracle.send(len);
     }
 
-    /// One of a kind, and what the oracle is told of it.
+    /// Makes an operation of this kind, and its entry for the oracle.
     fn operation(&mut self, user: usize, kind: OperationKind, len: usize) -> (Operation, Given) {
         let tag = self.next_tag;
         self.next_tag += 1;
-        // Half of what may use either uses a part of the region.
+        // Half of the operations that may use either use a part of the region.
         let in_region = len.is_multiple_of(2);
         let range = |len| Part { region: KeptRegion(0), span: (0..len).into() };
         let memory = || match in_region {
@@ -171,7 +172,7 @@ impl World {
             OperationKind::Respond => (Operation::respond(KeptKey(0), memory(), None), len, !in_region),
             _ => (Operation::write(memory(), PEER), len, !in_region),
         };
-        // Every third is fenced, and each response.
+        // Every third operation is fenced, and each response.
         let fenced = tag % 3 == 2;
         let operation = if fenced { operation.fenced() } else { operation };
         let fenced = fenced || kind == OperationKind::Respond;
@@ -230,7 +231,7 @@ impl World {
         true
     }
 
-    /// As an lcore does.
+    /// Polls, like an lcore.
     fn poll(&mut self) {
         self.lcore.ctx.time.begin(false, true);
         let found = self.cq.poll(&mut self.completions);
@@ -255,7 +256,7 @@ impl World {
             .iter()
             .flat_map(|post| &post.taken)
             .zip(&self.oracle.posted_now)
-            // How a configuration is written is the device's affair.
+            // The bytes of a written configuration are the device's affair.
             .map(|(posted, (expected, _))| match *expected {
                 UNKNOWN => (UNKNOWN, posted.fenced),
                 _ => (posted.len_bytes as usize, posted.fenced),
@@ -269,7 +270,7 @@ impl World {
         let under_way = [0, 1].map(|user| self.queue().0.under_way(user));
         let room = self.queue().0.room();
         let (port, oracle) = (&self.port, &self.oracle);
-        // What fails of RC takes receiving along.
+        // A failure on RC takes receiving along.
         let health = if oracle.up { Health::Up } else { Health::Down };
         assert_eq!((port.health, under_way, room), (health, oracle.under_way, oracle.room()));
         assert_eq!(self.stats.under_way.value(), oracle.under_way.iter().sum::<usize>() as u64);
@@ -288,7 +289,7 @@ impl World {
         assert_eq!(port.awaits_completion(), oracle.up && !oracle.posted.is_empty());
     }
 
-    /// The run ends: what is under way is counted, and everything comes back to the pool.
+    /// Ends the run: operations under way are counted, and every packet comes back to the pool.
     fn finish(mut self) {
         let packets = self.oracle.abandoned_packets();
         assert_eq!(self.queue().0.abandon(), packets);
@@ -362,14 +363,15 @@ fn what_waits_when_the_port_goes_down_comes_back_to_the_stage_that_gave_it() {
     run(&[&[give(0), Send(1, 20), give(1)][..], &down, &[give(0), Take(0), Take(1)]].concat());
 }
 
-/// It was counted as out for ever, and once more as lost when the queue pair was replaced.
+/// Regression: it was counted as out for ever, and once more as lost when the queue pair was
+/// replaced.
 #[test]
 fn a_send_that_was_listed_and_never_posted_is_dropped_once() {
     use Step::{Fail, Send, TakeOnly, Turn};
     run(&[Send(2, 20), TakeOnly(1, FULL), Turn, Fail(Status::RETRY_EXC_ERR), Turn]);
 }
 
-/// It held a place of the send queue for ever.
+/// Regression: it held a place of the send queue for ever.
 #[test]
 fn a_packet_that_cannot_be_sent_is_dropped_and_leaves_its_place_to_the_next() {
     let mut world = World::new(SMALL);

@@ -1,4 +1,4 @@
-//! A queue pair that is released and replaced, with something posted to it.
+//! A queue pair that is released and replaced, with work posted to it.
 
 use std::sync::Arc;
 
@@ -21,14 +21,14 @@ use crate::rig::{Depths, Rig, operation_queue, port};
 use crate::stats::counter::{Shared, shared};
 use crate::stats::counters::{LcoreStats, StageStats};
 
-/// What is said of the first connection.
+/// Closes the first connection.
 fn lost() -> ToLcore {
     ToLcore::Close { connection: first_connection(0), reason: "it is lost" }
 }
 
 const DEPTHS: Depths = Depths { tx_wr: 64, rx_wr: 4, signal_every_wr: 16 };
 
-/// A device that completes nothing of itself, and what the supervisor has.
+/// A device that completes nothing by itself, and the supervisor's end of the mailbox.
 struct Line {
     rig: Rig,
     cq: CompletionQueue,
@@ -58,7 +58,7 @@ impl Line {
         port
     }
 
-    /// True if the port has another queue pair for that.
+    /// Gives the port a message. Returns true if the port then has another queue pair.
     fn tell(&self, port: &mut Port, sinks: &mut [Sink], message: ToLcore) -> bool {
         self.mailbox.tell_lcore(message);
         port.service_reconnect(0, sinks)
@@ -77,7 +77,7 @@ impl Line {
         }
     }
 
-    /// What the lcore has said.
+    /// Returns the lcore's messages.
     fn said(&self) -> Vec<ToCm> {
         let mut said = Vec::new();
         self.mailbox.take_for_cm(&mut said);
@@ -98,7 +98,7 @@ impl Line {
             matches!(said[..], [ToCm::Released { connection, .. }] if connection == of),
             "to be destroyed: {said:?}"
         );
-        // What was said of the old one and comes late is not of this one.
+        // A late message about the old connection does not touch the new one.
         assert!(!self.tell(port, sinks, lost()));
         assert_eq!((port.health, self.said().len()), (Health::Up, 0));
     }
@@ -132,7 +132,7 @@ fn what_a_released_queue_pair_has_of_its_receives_is_told_with_those_that_it_ref
         port.receiving = Some(Receiving::new(0, Link::Drop, DEPTHS.rx_wr as usize, 4, false));
         line.rig.script.queues().take_only(3, FULL);
         assert!(port.refill(&line.rig.pool.cache(0), &shared::<LcoreStats>(), 0));
-        // Nor does the device take a marker.
+        // The device does not take a marker either.
         line.release(&mut port);
         for turn in 1..RELEASE.as_nanos() as u64 / TURN_MAX_NS {
             assert!(!port.service_reconnect(turn * 60_000_000_000, &mut []));
@@ -158,7 +158,7 @@ fn what_a_released_queue_pair_has_of_its_receives_is_told_with_those_that_it_ref
     }
 }
 
-/// The supervisor learns that a queue pair is of no use before the lcore has it.
+/// The supervisor learns that a queue pair is lost before the lcore has it.
 #[test]
 fn a_queue_pair_that_is_lost_at_once_is_taken_and_released() {
     let line = Line::new();
@@ -200,7 +200,7 @@ fn a_port_that_fails_by_halves_is_looked_at_for_each() {
     assert_eq!(posted(Health::Down), []);
 }
 
-/// A port that has sent packets, and three operations behind them.
+/// A port that has sent packets, with three operations behind them.
 fn operating(line: &Line, sends: usize) -> (Port, LcoreState) {
     let mut port = line.port(Some(Sending::new(0, DEPTHS.signal_every_wr, 8).with_operations(8)));
     let stage = shared::<StageStats>();
@@ -220,7 +220,7 @@ fn operating(line: &Line, sends: usize) -> (Port, LcoreState) {
     (port, lcore)
 }
 
-/// How the operations have ended that are done.
+/// Returns the results of completed operations.
 fn ends(lcore: &mut LcoreState) -> Vec<Result<(), OperationError>> {
     let mut done = Vec::with_capacity(8);
     lcore.operations_at(0).unwrap().0.take_done(0, &mut done);
@@ -238,13 +238,13 @@ fn operations_that_were_never_answered_for_come_back_as_lost_and_the_sends_among
         assert_eq!(port.stats.drops.count(DropReason::SendError), sends as u64);
         assert_eq!(ends(&mut lcore), [Err(OperationError::Lost); 3]);
         assert!(port.is_settled(&lcore.ctx.sinks));
-        // Nothing of the old queue pair is on the new one's account.
+        // The old queue pair's work is not on the new one's account.
         assert_eq!(port.qp.sends, 0);
     }
 }
 
-/// Regression: what a stage asked for when it was told that the port is up was declined, and one
-/// that waits to be answered asked no more.
+/// Regression: operations that a stage posted when it was told that the port is up were declined,
+/// and a stage that waits for answers posted no more.
 #[test]
 fn operations_are_taken_as_soon_as_stages_are_told_that_the_port_is_up() {
     let line = Line::new();
@@ -282,7 +282,7 @@ fn a_queue_pair_with_operations_is_released_once_its_marker_has_come() {
     }
 }
 
-/// A pause lasts until it is ended, whatever the port's queue pair is meanwhile.
+/// A pause lasts until it is ended, whichever queue pair the port has meanwhile.
 #[test]
 fn a_port_that_is_paused_is_so_with_another_queue_pair_too() {
     for resumes_meanwhile in [false, true] {

@@ -10,8 +10,9 @@ use crate::connection::event::ConnectionChange;
 use crate::stats::drop_reason::DropReason;
 
 impl Oracle {
-    /// The port listens to its cm thread. True if that had something to say. Those that it waits
-    /// for no more are released once a poll has left nothing, the last first.
+    /// The port reads its cm thread's messages. Returns true if there were any. Connections that
+    /// the cm thread no longer waits for are released once a poll has emptied the queue, the last
+    /// first.
     pub(in super::super) fn take_messages(&mut self, is_emptied: bool) -> bool {
         while is_emptied && let Some(id) = self.forced.pop() {
             self.find(id, Phase::Closing).into_iter().for_each(|at| self.release(at));
@@ -74,13 +75,13 @@ impl Oracle {
         }
     }
 
-    /// The connection of a queue pair that the port has not heard of: it listens to its cm thread.
+    /// Looks up the connection of an unknown queue pair: the port reads its cm thread's messages.
     pub(super) fn look_again(&mut self, qpn: u32) -> Option<usize> {
         while self.place_of(qpn).is_none() && self.take_messages(false) {}
         self.place_of(qpn)
     }
 
-    /// The device says that a queue pair has failed.
+    /// The device reports that a queue pair has failed.
     pub(in super::super) fn qp_failed(&mut self, qpn: u32, event: &'static str) {
         if let Some(at) = self.look_again(qpn) {
             self.fail(at, event);
@@ -100,7 +101,7 @@ impl Oracle {
         }
     }
 
-    /// One that is open is so no more.
+    /// Ends an open connection.
     pub(super) fn end(&mut self, at: usize, over: ConnectionChange) {
         self.peer(at).over = Some(over);
         let place = self.open.iter().position(|open| *open == at).expect("it is open");
@@ -109,7 +110,7 @@ impl Oracle {
         self.let_go(at);
     }
 
-    /// Its queue pair goes to ERR, with a marker behind what it has sent.
+    /// Brings its queue pair to ERR, with a marker behind its sends.
     fn let_go(&mut self, at: usize) {
         let shares = self.shape.shares;
         let peer = self.peers[at].as_mut().expect("somebody is there");
@@ -130,7 +131,7 @@ impl Oracle {
         }
     }
 
-    /// What never completed goes with it.
+    /// Releases a queue pair, along with work requests that never completed.
     fn release(&mut self, at: usize) {
         let peer = self.peers[at].take().expect("somebody is there");
         self.figures
@@ -154,7 +155,7 @@ impl Oracle {
         self.changes.push_back((peer.id, over));
     }
 
-    /// The stages know of it: what came before goes on to them, and what comes from now on at once.
+    /// The stages know of a connection: its earlier packets go on to them, and later ones at once.
     pub(in super::super) fn told_of(&mut self, id: ConnectionId) {
         match self.early.is_empty() {
             true => self.told_all_of(id),
@@ -168,7 +169,7 @@ impl Oracle {
         }
     }
 
-    /// A burst of what came before the stages knew. True if there was some.
+    /// Hands on a burst of early packets. Returns true if there were any.
     pub(in super::super) fn hand_on_early(&mut self) -> bool {
         let Some(id) = self.opening else { return false };
         let handed = self.take_early(id, self.shape.burst);

@@ -1,4 +1,4 @@
-//! What arrives, and what is posted for it.
+//! The packets that arrive, and the receives that are posted for them.
 
 use verbline_mem::ConnectionId;
 use verbline_verbs::Status;
@@ -8,7 +8,7 @@ use super::{Handed, Oracle, Phase};
 use crate::stats::drop_reason::DropReason;
 
 impl Oracle {
-    /// What a stage is handed of a message that is found now.
+    /// Returns the packet that a stage gets for a message polled now.
     fn handed(&self, at: Option<usize>, len: u32) -> Handed {
         let id = at.and_then(|at| self.peers[at].as_ref()).map(|peer| peer.id);
         (id, len as usize, if self.shape.timestamps { self.now_ns } else { 0 })
@@ -43,7 +43,7 @@ impl Oracle {
         }
     }
 
-    /// A receive is done. False if it was of a queue that is gone.
+    /// Completes a receive. Returns false if its queue is gone.
     fn end_recv(&mut self, known: Option<usize>) -> bool {
         let worth = self.worth();
         if self.shape.shares {
@@ -93,7 +93,7 @@ impl Oracle {
         taken
     }
 
-    /// The most that is posted at once.
+    /// Returns the most receives that are posted at once.
     fn burst(&self) -> usize {
         self.shape.burst.min(self.shape.depths.rx_wr as usize)
     }
@@ -118,7 +118,7 @@ impl Oracle {
         is_due
     }
 
-    /// As far as the pool goes and the device takes all.
+    /// Fills the receive queues, as far as the pool has packets and the device takes all.
     pub(in super::super) fn fill(&mut self, mut free: usize) {
         while self.missing > 0 {
             let had_all = self.take_packets(self.missing, &mut free);
@@ -129,7 +129,7 @@ impl Oracle {
                 break;
             }
         }
-        // One that the device refuses something of is asked again another time, and the others are
+        // A queue that the device refuses a receive for is asked again later, and the others are
         // asked all the same.
         let mut asked = 0;
         while asked < self.hungry.len() {
@@ -155,7 +155,8 @@ impl Oracle {
         self.gauge_recvs();
     }
 
-    /// Takes what is short of a burst, or of what is missing. False if the pool did not have it.
+    /// Takes as many packets as lack to a burst, or to `missing`. Returns false if the pool did not
+    /// have them.
     fn take_packets(&mut self, missing: usize, free: &mut usize) -> bool {
         let wanted = missing.min(self.burst()).saturating_sub(self.refill);
         let got = wanted.min(*free);

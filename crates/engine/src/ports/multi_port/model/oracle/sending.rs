@@ -1,4 +1,4 @@
-//! What is sent.
+//! The packets that are sent.
 
 use std::collections::VecDeque;
 
@@ -24,13 +24,13 @@ impl Oracle {
         (self.shape.depths.tx_wr as usize).saturating_sub(own).min(all)
     }
 
-    /// How many packets a connection takes now.
+    /// Returns the number of packets that a connection takes now.
     pub(in super::super) fn room_to(&self, id: ConnectionId) -> usize {
         self.find(id, Phase::Open).filter(|_| self.shape.sends).map_or(0, |at| self.room(at))
     }
 
-    /// Posts what waits: each stretch for one connection as one list. Whether there was something,
-    /// and how many packets were dropped.
+    /// Posts waiting packets: each stretch for one connection as one list. Returns whether there
+    /// were any, and how many were dropped.
     pub(super) fn flush(&mut self) -> (bool, usize) {
         let (any, mut dropped) = (!self.pending.is_empty(), 0);
         while let Some((to, _)) = self.pending.front().copied() {
@@ -66,7 +66,7 @@ impl Oracle {
             if stretch.is_empty() {
                 break;
             }
-            // A queue that is full takes none of the rest; else the first of it is at fault.
+            // A full queue takes none of the rest; otherwise the first packet is at fault.
             let (reason, count) = match self.device.errno {
                 FULL => (DropReason::TxFull, stretch.len()),
                 _ => (DropReason::SendError, 1),
@@ -77,7 +77,7 @@ impl Oracle {
         (self.figures.drops.iter().sum::<u64>() - before.iter().sum::<u64>()) as usize
     }
 
-    /// The sends that the device takes of a list.
+    /// Posts the sends that the device takes of a list.
     fn post(&mut self, at: usize, taken: impl Iterator<Item = u32>, offered: usize) {
         let (draining, every) = (self.draining, self.shape.depths.signal_every_wr);
         let peer = self.peers[at].as_mut().expect("it is open");
@@ -102,7 +102,7 @@ impl Oracle {
         self.calls.push((qpn, true, posted));
     }
 
-    /// A completion of a send, and the number of sends that it covers.
+    /// Handles a completion of a send, with the number of sends that it covers.
     pub(super) fn sent(&mut self, qpn: u32, status: Status, covered: usize) {
         let Some(at) = self.place_of(qpn) else {
             self.figures.stale += 1;
@@ -121,14 +121,14 @@ impl Oracle {
     }
 
     /// Whether a send is out whose completion will surely come: the last of a list in a drain, or
-    /// one of enough that one of them is signaled.
+    /// one of enough sends that one of them is signaled.
     pub(in super::super) fn awaits_completion(&self) -> bool {
         let every = self.shape.depths.signal_every_wr as usize;
         let surely = |peer: &Peer| peer.sends.len() >= if peer.ended { 1 } else { every };
         self.peers.iter().flatten().any(|peer| peer.phase == Phase::Open && surely(peer))
     }
 
-    /// Whether a send of one that is open is out that asked for a completion.
+    /// Whether an open connection has a signaled send out.
     pub(in super::super) fn asked_for_completion(&self) -> bool {
         self.peers.iter().flatten().any(|peer| peer.phase == Phase::Open && peer.sends.contains(&true))
     }

@@ -1,4 +1,4 @@
-//! The turns of the model, as an lcore takes them, and what is compared after each.
+//! The turns of the model, taken like an lcore's, and the comparisons after each.
 
 use std::mem;
 
@@ -36,7 +36,7 @@ impl World {
         self.check();
     }
 
-    /// As an lcore does that has a notice of the port's.
+    /// Reads notices, like an lcore with a notice for the port.
     fn listen(&mut self) {
         let mut notices = Vec::new();
         self.control.read_notices(0, &mut notices);
@@ -57,14 +57,14 @@ impl World {
         }
     }
 
-    /// Tells the stages what they are to be told. True if more has to wait.
+    /// Tells the stages their events. Returns true if more have to wait.
     fn tell(&mut self) -> bool {
         let mut waits = self.hand_on_early();
         while !waits {
             let change = self.lcore.many[0].next_change();
             assert_eq!(change, self.oracle.changes.pop_front());
             let Some((id, change)) = change else { break };
-            // Stages ask who it is as they are told of it, though it be over by then.
+            // Stages ask for the peer as they are told of a connection, even if it is over by then.
             let tag = self.lcore.many[0].peer(id).map(|peer| peer.tag);
             let known = (change == ConnectionChange::Opened).then(|| u64::from(id.generation()));
             assert_eq!(tag, known, "who is at the other end of {id} that is {change:?}");
@@ -87,7 +87,7 @@ impl World {
         any
     }
 
-    /// The stage takes what is there.
+    /// The stage takes its input.
     fn take_input(&mut self) {
         let mut batch = Batch::with_capacity(self.oracle.shape.room[STAGE]);
         batch.swap(&mut self.lcore.ctx.sinks[STAGE].batch);
@@ -140,7 +140,7 @@ impl World {
         self.counts.closed.value()
     }
 
-    /// The run ends, and everything comes back to the pool.
+    /// Ends the run: every packet comes back to the pool.
     pub(in super::super) fn end(mut self) {
         self.lcore.many[0].count_stopped();
         self.oracle.stop();
@@ -152,7 +152,7 @@ impl World {
     }
 }
 
-/// Receives for one queue behind one another as one call: where some were overtaken, a list may be
+/// Joins consecutive receives of one queue into one call: where some were overtaken, a list may be
 /// two.
 fn joined(calls: impl Iterator<Item = Call>) -> Vec<Call> {
     let mut all: Vec<Call> = Vec::new();

@@ -1,4 +1,4 @@
-//! What operations of the model name, beside packets.
+//! The regions, windows and keys that operations of the model name, besides packets.
 
 use verbline_mem::{PageChoice, PageSize, PeerRegion, Region, RegionSpec};
 use verbline_verbs::rdma::KeepSpec;
@@ -7,7 +7,7 @@ use verbline_verbs::{Access, QueuePair};
 
 use crate::rig::Rig;
 
-/// Keeps what operations name: a region, a window and a signature key.
+/// Makes and keeps a region, a window and a signature key for operations to name.
 pub(in crate::ports) fn keep(rig: &Rig, qp: &mut QueuePair) {
     let pages = PageChoice::Exactly(PageSize::Small4K);
     let region = Region::map(&RegionSpec { name: "model".into(), len_bytes: 4096, pages, lock: false }).unwrap();

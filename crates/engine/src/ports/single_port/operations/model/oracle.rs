@@ -1,5 +1,5 @@
-//! What a port that carries out operations owes, told from what it was given and what its device
-//! did.
+//! The expected results of a port that carries out operations, from its input and its device's
+//! doings.
 
 use std::collections::VecDeque;
 
@@ -30,21 +30,21 @@ pub(super) enum Outcome {
     Refused,
 }
 
-/// Bytes that the device alone knows the number of.
+/// A number of bytes that only the device knows.
 pub(super) const UNKNOWN: usize = usize::MAX;
 
-/// What a stage gets back.
+/// An operation that a stage gets back.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Taken {
     pub(super) tag: u64,
     pub(super) kind: OperationKind,
     pub(super) bytes: usize,
-    /// Of its packet.
+    /// The length of its packet.
     pub(super) len: Option<usize>,
     pub(super) outcome: Outcome,
 }
 
-/// What waits or is posted.
+/// A waiting or posted send or operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Item {
     Send(usize),
@@ -59,10 +59,10 @@ impl Item {
         }
     }
 
-    /// Bytes that a work request lists.
+    /// Returns the bytes that a work request lists.
     fn listed_bytes(self) -> usize {
         match self {
-            // None of them move.
+            // A bind moves no bytes.
             Item::Operation(given) if given.kind == OperationKind::Bind => 0,
             Item::Operation(given) if given.kind == OperationKind::Sign => UNKNOWN,
             other => other.bytes(),
@@ -85,29 +85,29 @@ impl Item {
 pub(super) struct Oracle {
     pub(super) shape: Shape,
     pub(super) up: bool,
-    /// A device that takes no more is full; else something is wrong.
+    /// A device that takes no more is full; otherwise it has failed.
     pub(super) errno_is_full: bool,
-    /// Stages are told that the port is down.
+    /// Stages have been told that the port is down.
     told_down: bool,
-    /// On the way to the queue pair, before those that wait.
+    /// Items on the way to the queue pair, ahead of those that wait.
     listed: VecDeque<Item>,
     waiting: VecDeque<Item>,
-    /// What the queue pair has, and no completion that was polled covers.
+    /// Items that the queue pair has, and that no polled completion covers.
     pub(super) posted: VecDeque<Item>,
-    /// The lengths of what was posted in the last turn, and whether it was fenced.
+    /// The lengths of the items posted in the last turn, and whether each was fenced.
     pub(super) posted_now: Vec<(usize, bool)>,
-    /// Ended in the device since its last completion, and completions that nobody has polled: how
-    /// many each covers, and how the last of them ended.
+    /// Items ended in the device since its last completion; and completions not polled yet: the
+    /// number of items each covers, and the status of the last of them.
     quietly_ended: usize,
     coming: VecDeque<(usize, Status)>,
     done: [Vec<Taken>; 2],
     pub(super) under_way: [usize; 2],
     pub(super) declined: u64,
-    /// Full, down, failed.
+    /// Drops: full, down, failed.
     pub(super) drops: [u64; 3],
-    /// Packets and bytes, and calls that the device took something of.
+    /// Packets, bytes, and calls in which the device took something.
     pub(super) sent: [u64; 3],
-    /// What waits to be sent as of the last turn, and what is out.
+    /// Packets that wait to be sent as of the last turn, and packets that are out.
     pub(super) gauges: [u64; 2],
     /// By kind: posted, completed, failed, bytes.
     pub(super) kinds: [[u64; 4]; OperationKind::ALL.len()],
@@ -153,7 +153,7 @@ impl Oracle {
         }
     }
 
-    /// How many of these are taken, and why the next one was not, if it was asked for.
+    /// Returns how many operations are taken, and why the next one was not, if it was asked for.
     pub(in crate::ports) fn give_each(&mut self, given: &[Given]) -> (usize, Option<DeclineReason>) {
         let asked = given.len().min(self.room());
         if asked > 0 && self.is_known_down() {
@@ -177,7 +177,7 @@ impl Oracle {
         Some(why)
     }
 
-    /// Whether what a stage gives is declined; a device that refused is known in the next turn.
+    /// Whether a stage's operations are declined; a device's refusal is known in the next turn.
     fn is_known_down(&self) -> bool {
         !self.up && self.told_down
     }
@@ -196,7 +196,7 @@ impl Oracle {
         taken
     }
 
-    /// The device has ended its oldest.
+    /// The device has ended its oldest item.
     pub(in crate::ports) fn ended(&mut self, signaled: bool, status: Status) {
         self.quietly_ended += 1;
         if signaled || !status.is_success() {
@@ -208,7 +208,7 @@ impl Oracle {
     pub(in crate::ports) fn hear(&mut self, found: usize) {
         for (covered, status) in self.coming.drain(..found).collect::<Vec<_>>() {
             for at in 0..covered {
-                // Those before the one that it is of were carried out.
+                // The items before the last one were carried out.
                 let status = if at + 1 == covered { status } else { Status::SUCCESS };
                 let item = self.posted.pop_front().expect("posted");
                 let outcome = if status.is_success() { Outcome::Completed } else { Outcome::Status(status) };
@@ -225,7 +225,7 @@ impl Oracle {
         }
     }
 
-    /// Sends that are posted, or about to be.
+    /// Returns the number of sends that are posted, or about to be.
     fn sends_out(&self) -> u64 {
         self.posted.iter().chain(&self.listed).filter(|item| item.is_send()).count() as u64
     }
@@ -243,7 +243,7 @@ impl Oracle {
         self.done[user].push(Taken { tag, kind, bytes, len: has_packet.then_some(bytes), outcome });
     }
 
-    /// The port posts what it can to a device that takes `takes`. Whether it had something to do.
+    /// The port posts all it can to a device that takes `takes`. Returns whether it had work.
     pub(in crate::ports) fn work(&mut self, mut takes: usize) -> bool {
         self.posted_now.clear();
         if self.is_settled() {
@@ -277,7 +277,7 @@ impl Oracle {
                 busy = true;
                 continue;
             }
-            // The device refused the next one, or there is no place for it.
+            // The device refused the next item, or there is no place for it.
             refused = true;
             if self.queue_room() > 0 && takes == 0 && !self.errno_is_full {
                 (self.up, self.told_down, busy) = (false, false, true);
@@ -288,7 +288,7 @@ impl Oracle {
         busy
     }
 
-    /// The first of the list that signs while a response waits for the key's blocks.
+    /// Returns the first item of the list that signs while a response waits for the key's blocks.
     fn signed_too_early(&self) -> Option<usize> {
         let answered = |at: usize| {
             let before = self.posted.iter().chain(self.listed.iter().take(at));
@@ -301,7 +301,7 @@ impl Oracle {
         self.shape.tx_wr + self.shape.ops_wr - self.posted.len()
     }
 
-    /// Moves on what the queue pair has room for; sends stop where as many as may be are out.
+    /// Lists as many items as the queue pair has room for; sends stop at their own bound.
     fn list(&mut self) {
         while self.listed.len() < self.queue_room() {
             let Some(next) = self.waiting.front() else { break };
@@ -324,7 +324,7 @@ impl Oracle {
         }
     }
 
-    /// The port is down: nothing that waits is posted.
+    /// The port is down: gives back all that waits.
     fn give_back(&mut self) -> bool {
         self.told_down = true;
         for item in std::mem::take(&mut self.listed).into_iter().chain(std::mem::take(&mut self.waiting)) {
@@ -337,7 +337,8 @@ impl Oracle {
         true
     }
 
-    /// Packets that are nobody's when the run ends, those in the sink aside.
+    /// Returns the number of packets that belong to nobody when the run ends, apart from the
+    /// sink's.
     pub(in crate::ports) fn abandoned_packets(&self) -> usize {
         let waiting = self.waiting.iter().filter(|item| !item.is_send());
         let held = self.posted.iter().filter(|item| !item.is_send()).chain(&self.listed).chain(waiting);

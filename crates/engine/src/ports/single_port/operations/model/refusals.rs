@@ -1,11 +1,11 @@
-//! After every prefix of every kind of list, a device that takes no more: for now, or for good.
+//! Every kind of list, and after every prefix a device that takes no more: for now, or for good.
 
 use verbline_plan::OperationKind;
 
 use super::{FULL, Shape, Step, WRONG, World};
 
-/// What a list may hold: a packet to be sent, or an operation. Even lengths are parts of a region,
-/// odd ones packets.
+/// An item of a list: a packet to be sent, or an operation. Even lengths are parts of a region, odd
+/// ones packets.
 #[derive(Clone, Copy, Debug)]
 enum Listed {
     Send,
@@ -33,7 +33,7 @@ fn step(entry: Listed) -> Step {
     }
 }
 
-/// What the device took ends, what it left is posted later, and all of it comes back once.
+/// Work requests that the device took end, the rest is posted later, and all come back once.
 #[test]
 fn a_list_goes_on_behind_whatever_the_device_took_of_it() {
     let shape = Shape { tx_wr: 4, ops_wr: 6, signal_every_wr: 2, room: 8, burst: 8 };
