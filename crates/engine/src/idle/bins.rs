@@ -1,31 +1,31 @@
-//! The bins of the histogram of gaps: their lengths, and what each knows of the gaps in it.
+//! The bins of the histogram of gaps: their lengths, and the statistics of each.
 
 /// Bins for each doubling of the gap.
 const PER_OCTAVE: u64 = 8;
-/// Gaps below 8 ns share the first bins; those above 2^35 ns, 34 s, the last.
+/// Gaps below 8 ns share the first bins; gaps above 2^35 ns, 34 s, the last.
 pub(super) const BINS: usize = 264;
 /// Parts of a bin.
 pub(super) const PARTS: usize = 8;
-/// The number of gaps from which on a bin is looked at part by part.
+/// The number of gaps from which on a bin is examined part by part.
 pub(super) const MANY: u32 = 64;
 
-/// Some of the gaps that were seen: those of about one length.
+/// Recorded gaps of about one length.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bin {
     pub(super) weight: u32,
-    /// Since the weights were last halved, and of the time before that.
+    /// The lengths since the weights were last halved, and those before that.
     seen: Seen,
     seen_before: Seen,
-    /// Gaps that fell into each part, in the order of their lengths.
+    /// The number of gaps in each part, in the order of their lengths.
     parts: [u16; PARTS],
 }
 
-/// How long gaps were.
+/// The range of recorded gaps.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     least_ns: u64,
     greatest_ns: u64,
-    /// The most by which one may have been shorter than it seemed.
+    /// The most by which a gap may have been shorter than recorded.
     doubt_ns: u64,
 }
 
@@ -44,7 +44,7 @@ impl Seen {
 impl Bin {
     pub(super) const EMPTY: Bin = Bin { weight: 0, seen: Seen::NEVER, seen_before: Seen::NEVER, parts: [0; PARTS] };
 
-    /// One more gap, of this bin, which may have been shorter by `doubt_ns`.
+    /// Adds a gap of this bin, which may have been shorter by `doubt_ns`.
     pub(super) fn add(&mut self, gap_ns: u64, doubt_ns: u64) {
         let index = bin_of(gap_ns);
         let part = gap_ns.saturating_sub(start_of(index)) * PARTS as u64 / width_of(index);
@@ -53,7 +53,7 @@ impl Bin {
         self.seen = self.seen.and(Seen { least_ns: gap_ns, greatest_ns: gap_ns, doubt_ns });
     }
 
-    /// Halves what is known. A part in which there was a single gap forgets it.
+    /// Halves the weights. A part with a single gap forgets it.
     pub(super) fn age(&mut self) {
         self.weight /= 2;
         if self.weight == 0 {
@@ -66,7 +66,7 @@ impl Bin {
         }
     }
 
-    /// The gaps that it stands for, in pieces, the shortest first; `index` is its own.
+    /// Returns the bin's gaps in pieces, the shortest first; `index` is the bin's own.
     pub(super) fn pieces(&self, index: usize) -> impl Iterator<Item = Piece> {
         let Seen { least_ns, greatest_ns, doubt_ns } = self.seen.and(self.seen_before);
         let (known, width_ns) = (self.parts.iter().copied().map(u32::from).sum::<u32>(), width_of(index));
@@ -77,7 +77,7 @@ impl Bin {
             let width_ns = width_ns / PARTS as u64;
             let from_ns = start_of(index) + part as u64 * width_ns;
             let to_ns = from_ns + width_ns;
-            // A part may have been filled before what was seen of late.
+            // A part may have been filled before the recent range was seen.
             let least_ns = if (from_ns..to_ns).contains(&least_ns) { least_ns } else { from_ns };
             let greatest_ns = if (least_ns..to_ns).contains(&greatest_ns) { greatest_ns } else { to_ns };
             let weight = (all.weight * u32::from(gaps) / known).max(1);
@@ -93,11 +93,11 @@ pub(super) struct Piece {
     pub(super) weight: u32,
     pub(super) least_ns: u64,
     pub(super) greatest_ns: u64,
-    /// Of the bin, or the part of it.
+    /// The width of the bin, or of the part.
     pub(super) width_ns: u64,
 }
 
-/// The bin of such a gap.
+/// Returns the bin of a gap.
 pub(super) fn bin_of(gap_ns: u64) -> usize {
     if gap_ns < PER_OCTAVE {
         return gap_ns as usize;
@@ -107,7 +107,7 @@ pub(super) fn bin_of(gap_ns: u64) -> usize {
     ((octave + 1) * PER_OCTAVE + within).min(BINS as u64 - 1) as usize
 }
 
-/// The shortest gap of a bin.
+/// Returns the shortest gap of a bin.
 fn start_of(bin: usize) -> u64 {
     match bin as u64 {
         bin @ 0..PER_OCTAVE => bin,

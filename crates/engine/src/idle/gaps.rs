@@ -1,31 +1,30 @@
-//! Statistics of the gaps between an lcore's arrivals, and the times within a gap at which it had
-//! best be asleep.
+//! Statistics of the gaps between an lcore's arrivals, and the best times to be asleep within a
+//! gap.
 //!
-//! A gap lasts from the first idle turn to the turn that finds work. The gaps of the last while are
-//! kept as a histogram whose bins grow with the gap (eight for each doubling) and know the least
-//! and the greatest gap that fell into them. A bin of many gaps is looked at in eight parts, so
-//! that a few that were disturbed do not hide where the others lie. From it [`Gaps::plan`] makes
-//! the [`Windows`]: the times since the beginning of a gap at which hardly anything ever came. For
-//! evenly spaced arrivals that is all of the gap but its end; for random ones it is what comes
-//! after a long gap; for bursts it is the time between them. Nothing is allocated after
-//! [`Gaps::new`].
+//! A gap lasts from the first idle turn to the turn that finds work. Recent gaps are kept as a
+//! histogram whose bins grow with the gap (eight for each doubling) and know their least and
+//! greatest gap. A bin with many gaps is examined in eight parts, so that a few disturbed gaps do
+//! not hide where the others lie. From it [`Gaps::plan`] makes the [`Windows`]: the times since the
+//! beginning of a gap at which hardly anything ever arrived. For evenly spaced arrivals that is all
+//! of the gap but its end; for random ones, the time after a long wait; for bursts, the time
+//! between them. Nothing is allocated after [`Gaps::new`].
 
 use super::bins::{BINS, Bin, MANY, PARTS, Piece, bin_of};
 
 /// The number of gaps at which all weights are halved: older gaps count for less and less.
 const HORIZON: u32 = 4096;
-/// Windows that an lcore follows at most.
+/// The most windows that an lcore follows.
 const WINDOWS: usize = 16;
-/// The number of gaps from which on the spread within a bin says where the next ones will fall.
+/// The number of gaps from which on the spread within a bin predicts the next ones.
 const FEW: u32 = 8;
-/// Stretches of all bins and parts, at most.
+/// The most stretches: one per bin and part.
 const STRETCHES: usize = BINS + (PARTS - 1) * (HORIZON / MANY) as usize;
 
-/// Times at which to be asleep, since the beginning of a gap.
+/// A time to be asleep, since the beginning of a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
     pub(crate) from_ns: u64,
-    /// When to be awake again; `u64::MAX` for not before something comes.
+    /// When to be awake again; `u64::MAX`: not before something arrives.
     pub(crate) to_ns: u64,
 }
 
@@ -37,7 +36,7 @@ pub(crate) struct Windows {
 }
 
 impl Windows {
-    /// Asleep from `spin_ns` on.
+    /// A single window, from `spin_ns` on.
     pub(crate) fn after(spin_ns: u64) -> Windows {
         let mut all = Windows::NONE.all;
         all[0] = Window { from_ns: spin_ns, to_ns: u64::MAX };
@@ -46,7 +45,7 @@ impl Windows {
 
     const NONE: Windows = Windows { all: [Window { from_ns: 0, to_ns: 0 }; WINDOWS], count: 0 };
 
-    /// The first window that has not ended at `ns`.
+    /// Returns the first window that has not ended at `ns`.
     pub(crate) fn at(&self, ns: u64) -> Option<Window> {
         self.as_slice().iter().copied().find(|window| window.to_ns > ns)
     }
@@ -65,15 +64,15 @@ impl Windows {
     }
 }
 
-/// What the windows are made for.
+/// The aim of the windows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Aim {
     /// The share of batches that may find the lcore asleep.
     pub(crate) late_share: f64,
     /// The longest that it is awake in one gap.
     pub(crate) spin_max_ns: u64,
-    /// What a wake-up costs. The lcore is awake again that long before a window ends; and going to
-    /// sleep takes about as long.
+    /// The time that a wake-up takes. The lcore is awake again that long before a window ends; and
+    /// going to sleep takes about as long.
     pub(crate) wake_ns: u64,
 }
 
@@ -84,26 +83,26 @@ impl Aim {
     }
 }
 
-/// A stretch of a gap in which arrivals are to be expected.
+/// A stretch of a gap in which arrivals are expected.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stretch {
     from_ns: u64,
     to_ns: u64,
     weight: u32,
-    /// What being asleep then saves in all, for each arrival that it makes late.
+    /// The total saving of being asleep in it, per arrival that this makes late.
     worth: f64,
-    /// How many are worth more to be awake in.
+    /// The number of stretches that are worth more to be awake in.
     rank: usize,
 }
 
-/// The gaps of the last while.
+/// The recent gaps.
 #[derive(Debug)]
 pub(crate) struct Gaps {
     bins: Box<[Bin; BINS]>,
-    /// The sum of the weights, and the batches that came in the same time.
+    /// The sum of the weights, and the batches that arrived in the same time.
     total: u32,
     batches: f64,
-    /// For planning.
+    /// Scratch space for planning.
     stretches: Box<[Stretch; STRETCHES]>,
     order: Box<[u16; STRETCHES]>,
 }
@@ -119,12 +118,12 @@ impl Gaps {
         }
     }
 
-    /// How much is known.
+    /// Returns the weight of the recorded gaps.
     pub(crate) fn weight(&self) -> u32 {
         self.total
     }
 
-    /// A gap has ended, and `batches` came since the one before did. It may have been shorter, by
+    /// Records a gap. `batches` arrived since the previous one ended. It may have been shorter, by
     /// `doubt_ns` at most.
     pub(crate) fn ended(&mut self, gap_ns: u64, doubt_ns: u64, batches: u64) {
         self.bins[bin_of(gap_ns)].add(gap_ns, doubt_ns);
@@ -135,7 +134,7 @@ impl Gaps {
         }
     }
 
-    /// Halves what is known.
+    /// Halves all weights.
     pub(crate) fn age(&mut self) {
         self.total = 0;
         for bin in self.bins.iter_mut().filter(|bin| bin.weight > 0) {
@@ -145,14 +144,14 @@ impl Gaps {
         self.batches /= 2.0;
     }
 
-    /// When to be asleep so that `aim` is met at the least time awake.
+    /// Returns the times to be asleep so that `aim` is met with the least time awake.
     pub(crate) fn plan(&mut self, aim: &Aim) -> Windows {
         let count = self.expect(aim);
         let wanted = self.rank(count, aim);
         let mut sleep_min_ns = aim.sleep_min_ns();
         loop {
             let kept = self.affordable(count, wanted, aim, sleep_min_ns);
-            // Fewer and longer ones, if there are too many.
+            // If there are too many windows, try fewer and longer ones.
             match self.windows(count, kept, sleep_min_ns) {
                 Some(windows) => return windows,
                 None => sleep_min_ns = sleep_min_ns.max(1) * 2,
@@ -160,13 +159,13 @@ impl Gaps {
         }
     }
 
-    /// Writes down the stretches in which arrivals are to be expected; gives how many.
+    /// Writes down the stretches in which arrivals are expected; returns their number.
     fn expect(&mut self, aim: &Aim) -> usize {
         let (mut count, mut left) = (0, self.total);
         let bins = self.bins.iter().enumerate().filter(|(_, bin)| bin.weight > 0);
         for Piece { weight, least_ns, greatest_ns, width_ns } in bins.flat_map(|(index, bin)| bin.pieces(index)) {
-            // Of a few gaps nobody knows how far the next one may be from them; of many that they
-            // were, with hardly an exception.
+            // A few gaps do not say how far from them the next one may be; many gaps say that it
+            // will lie among them, with hardly an exception.
             let margin_ns = match weight {
                 0..FEW => width_ns,
                 _ => ((greatest_ns - least_ns) * u64::from(FEW / 2) / u64::from(weight)).max(aim.wake_ns / 2),
@@ -183,8 +182,8 @@ impl Gaps {
         count
     }
 
-    /// Ranks the stretches: in those of the highest ranks it costs least to be asleep. Gives how
-    /// many are left when all are given up that the share of late arrivals allows.
+    /// Ranks the stretches: it costs least to be asleep in the highest ranks. Returns how many
+    /// stretches are left after giving up all that the share of late arrivals allows.
     fn rank(&mut self, count: usize, aim: &Aim) -> usize {
         let (stretches, order) = (&mut self.stretches[..count], &mut self.order[..count]);
         order.sort_unstable_by(|a, b| stretches[usize::from(*a)].worth.total_cmp(&stretches[usize::from(*b)].worth));
@@ -197,8 +196,8 @@ impl Gaps {
         count - given_up.count()
     }
 
-    /// How many of the `wanted` stretches there is time to be awake in, those first in which most
-    /// is met.
+    /// Returns how many of the `wanted` stretches there is time to be awake in, taking first those
+    /// with the most arrivals.
     fn affordable(&self, count: usize, wanted: usize, aim: &Aim, sleep_min_ns: u64) -> usize {
         let (mut fits, mut above) = (0, wanted + 1);
         while above - fits > 1 {
@@ -215,8 +214,8 @@ impl Gaps {
         self.stretches[..count].iter().filter(move |stretch| stretch.rank < kept)
     }
 
-    /// How long an lcore is awake in a gap that outlasts the `kept` best stretches, its early
-    /// wake-ups included. What stretches share counts once.
+    /// Returns how long an lcore is awake in a gap that outlasts the `kept` best stretches, its
+    /// early wake-ups included. Overlaps of stretches count once.
     fn awake_ns(&self, count: usize, kept: usize, aim: &Aim, sleep_min_ns: u64) -> u64 {
         let (mut awake_ns, mut awake_until_ns) = (0, 0);
         for stretch in self.kept(count, kept) {
@@ -228,8 +227,8 @@ impl Gaps {
         awake_ns
     }
 
-    /// The times between the `kept` best stretches, as far as they are long enough; `None` if these
-    /// are too many.
+    /// Returns the times between the `kept` best stretches, as far as they are long enough; `None`
+    /// if these are too many.
     fn windows(&self, count: usize, kept: usize, sleep_min_ns: u64) -> Option<Windows> {
         let (mut windows, mut awake_until_ns) = (Windows::NONE, 0);
         for stretch in self.kept(count, kept) {

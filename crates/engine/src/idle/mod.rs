@@ -1,4 +1,4 @@
-//! An lcore without work: when it sleeps, how it goes to sleep, and what wakes it.
+//! An idle lcore: when it sleeps, how it goes to sleep, and its wake sources.
 
 mod bins;
 pub(crate) mod forecast;

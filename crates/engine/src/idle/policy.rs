@@ -28,16 +28,16 @@ pub(crate) struct Budget {
     pub(crate) spin_ns: u64,
     pub(crate) spin_from: SpinFrom,
     pub(crate) dwell_ns: u64,
-    /// What a wake-up costs on this machine, one way.
+    /// The cost of a wake-up on this machine, one way.
     pub(crate) wake_cost_ns: u64,
     /// `None` where the budget is the same in every gap.
     pub(crate) objective: Option<Objective>,
-    /// How it waits for a moment after each turn without work, if it does.
+    /// The pause after each turn without work, if there is one.
     pub(crate) pause: Option<Pause>,
 }
 
 impl Budget {
-    /// No time at all, for tests that say what they need beside it.
+    /// All times zero, for tests that set the ones they need.
     pub(crate) fn none(policy: IdlePolicy) -> Budget {
         Budget {
             policy,
@@ -51,19 +51,19 @@ impl Budget {
     }
 }
 
-/// Where a spin budget comes from.
+/// The source of a spin budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SpinFrom {
-    /// The plan says it, or its policy leaves no choice.
+    /// The plan gives it, or its policy leaves no choice.
     Plan,
-    /// What a wake-up costs, measured.
+    /// A multiple of the measured wake-up cost.
     Measured,
-    /// The best that could be had where every measurement was disturbed.
+    /// Likewise, with the least measured cost: every measurement was disturbed.
     Disturbed,
 }
 
 impl SpinFrom {
-    /// As the report says it.
+    /// Returns the report's word for it.
     pub(crate) fn word(self) -> &'static str {
         match self {
             SpinFrom::Plan => "plan",
@@ -73,12 +73,11 @@ impl SpinFrom {
     }
 }
 
-/// What one turn of the loop left behind.
+/// The result of one turn of the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Turn {
     pub(crate) now_ns: Tick,
-    /// It found work, or something must be tried again at once (a stage that says busy, a ring that
-    /// was full).
+    /// The turn found work, or something must be tried again at once (a busy stage, a full ring).
     pub(crate) busy: bool,
     /// The earliest tick at which a stage or a port wants to be called.
     pub(crate) timer_ns: Option<Tick>,
@@ -90,7 +89,7 @@ pub(crate) struct Turn {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Spin,
-    /// Arm, poll once more, and if that finds nothing block until this tick at the latest.
+    /// Arm, poll once more, and if that finds nothing, block until this tick at the latest.
     Sleep {
         timer_ns: Option<Tick>,
     },
@@ -102,32 +101,32 @@ pub(crate) struct Idle {
     budget: Budget,
     forecast: Option<Forecast>,
     gap: Gap,
-    /// Nothing was found since `gap` began.
+    /// No turn has found work since `gap` began.
     in_gap: bool,
-    /// Not to sleep before this tick, whatever happens.
+    /// The lcore does not sleep before this tick.
     awake_until_ns: Tick,
-    /// When the sleep is to end that was decided last.
+    /// The end of the last sleep decided on.
     timer_ns: Option<Tick>,
-    /// How long before something is expected a sleep ends: what waking up by a timer takes. It
-    /// takes longer after long sleeps.
+    /// How long before an expected arrival a sleep ends: the time that a timer's wake-up takes,
+    /// which is longer after long sleeps.
     early_ns: u64,
 }
 
-/// A wake-up that takes longer than this multiple of the measured time was disturbed, and says
-/// nothing about the next one.
+/// A wake-up that takes longer than this multiple of the measured time was disturbed, and does not
+/// predict the next one.
 const LATE_WAKES: u64 = 4;
-/// The part of a difference that one wake-up forgets.
+/// One wake-up forgets this part of a difference.
 const FORGET: u64 = 64;
 
-/// The time without work that the lcore is in, or the last one.
+/// The present gap, or the last one.
 #[derive(Clone, Copy, Debug, Default)]
 struct Gap {
     since_ns: Tick,
-    /// When nothing had come yet.
+    /// The last time at which nothing had arrived yet.
     last_ns: Tick,
-    /// What came found the lcore asleep.
+    /// The arrival found the lcore asleep.
     late: bool,
-    /// Turns that had found work when it began.
+    /// Turns that had found work when the gap began.
     batches: u64,
 }
 
@@ -138,13 +137,13 @@ impl Idle {
         Idle { budget, forecast, gap: Gap::default(), in_gap: false, awake_until_ns: 0, timer_ns: None, early_ns }
     }
 
-    /// A turn found work.
+    /// Records a turn that found work.
     #[inline]
     pub(crate) fn busy(&mut self) {
         self.in_gap = false;
     }
 
-    /// After a turn without work in which nothing is decided.
+    /// Pauses after a turn without work in which nothing is decided.
     #[inline]
     pub(crate) fn pause(&self) {
         if let Some(pause) = self.budget.pause {
@@ -152,7 +151,7 @@ impl Idle {
         }
     }
 
-    /// Decides after a turn of the loop.
+    /// Decides the next step after a turn of the loop.
     pub(crate) fn after(&mut self, turn: Turn) -> Step {
         if turn.busy {
             self.busy();
@@ -180,7 +179,7 @@ impl Idle {
         }
     }
 
-    /// A sleep has ended.
+    /// Records the end of a sleep.
     pub(crate) fn woke(&mut self, now_ns: Tick, cause: WakeCause) {
         let late = matches!(cause, WakeCause::Completion | WakeCause::Ring | WakeCause::Fd);
         if self.forecast.is_some() && !late {
@@ -188,7 +187,7 @@ impl Idle {
             if cause == WakeCause::Timer {
                 self.overslept(now_ns);
             }
-            // Unless something came while the lcore woke up.
+            // Unless something arrived while the lcore woke up.
             (self.gap.last_ns, self.gap.late) = (now_ns, true);
             return;
         }
@@ -198,8 +197,7 @@ impl Idle {
         self.awake_until_ns = now_ns.saturating_add(self.budget.dwell_ns);
     }
 
-    /// Learns how long waking up takes: at once where it takes longer, and little by little where
-    /// it takes less.
+    /// Learns how long a wake-up takes: at once if it takes longer, gradually if it takes less.
     fn overslept(&mut self, now_ns: Tick) {
         let Some(timer_ns) = self.timer_ns else { return };
         let least_ns = self.budget.wake_cost_ns;
@@ -208,19 +206,20 @@ impl Idle {
         self.early_ns = took_ns.max(self.early_ns - shorter_ns / FORGET);
     }
 
-    /// Arming found work: the lcore has not slept, and owes no dwell, but its budget starts anew.
+    /// Arming found work: the lcore has not slept and owes no dwell, but its budget starts anew.
     pub(crate) fn stayed(&mut self) {
         self.in_gap = false;
     }
 
-    /// The first turn without work. What is learned from the gap before can wait for it.
+    /// Begins a gap with its first turn without work. Learning from the last gap could wait until
+    /// now.
     fn begin(&mut self, turn: Turn) {
         let Gap { since_ns, last_ns, late, batches } = self.gap;
         if let Some(forecast) = &mut self.forecast
             && since_ns > 0
         {
-            // When exactly it came, nobody knows: waking up may have taken longer than it was
-            // measured to.
+            // The time of the arrival is not known exactly: waking up may have taken longer than it
+            // was measured to.
             let late = late.then_some((LATE_WAKES - 1) * self.budget.wake_cost_ns);
             forecast.ended(last_ns.saturating_sub(since_ns), turn.batches.saturating_sub(batches), late);
         }
@@ -228,7 +227,7 @@ impl Idle {
         self.in_gap = true;
     }
 
-    /// Until when to sleep, if it is time to; `Tick::MAX` for until something comes.
+    /// Returns until when to sleep, if it is time to; `Tick::MAX`: until something arrives.
     fn sleep_until_ns(&self, now_ns: Tick) -> Option<Tick> {
         let idle_ns = now_ns.saturating_sub(self.gap.since_ns);
         let Some(forecast) = &self.forecast else {
@@ -253,14 +252,14 @@ impl Idle {
         self.budget.policy == IdlePolicy::Adaptive && remaining_ns < self.budget.wake_cost_ns + self.early_ns
     }
 
-    /// When the lcore goes to sleep at the earliest if nothing comes; `None` while that is now.
+    /// Returns the earliest time at which the lcore goes to sleep if nothing arrives; `None`: now.
     #[cfg(feature = "simulation")]
     pub(crate) fn spins_until_ns(&self, now_ns: Tick) -> Option<Tick> {
         let idle_ns = now_ns.saturating_sub(self.gap.since_ns);
         let from_ns = match &self.forecast {
             None => self.spin_ns(),
             Some(forecast) => match forecast.window(idle_ns) {
-                // A window whose rest is not worth a sleep.
+                // The rest of this window is not worth a sleep.
                 Some(window) if window.from_ns <= idle_ns => window.to_ns,
                 Some(window) => window.from_ns,
                 None => u64::MAX,

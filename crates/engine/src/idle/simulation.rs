@@ -1,5 +1,5 @@
-//! The idle policy over arrivals that are given, without a thread or a clock: how long it would
-//! have been awake, and how many would have found it asleep. The policy is the one that lcores run.
+//! The idle policy of the lcores over given arrivals, without a thread or a clock: how long the
+//! lcore would have been awake, and how many arrivals would have found it asleep.
 
 use verbline_plan::IdlePolicy;
 
@@ -8,38 +8,38 @@ use crate::stats::wakes::WakeCause;
 
 pub use super::forecast::Objective;
 
-/// What going to sleep and waking up cost.
+/// The costs of going to sleep and of waking up.
 #[derive(Clone, Copy, Debug)]
 pub struct Costs {
-    /// From an arrival to the lcore that it wakes, and from a timer, as it was measured.
+    /// The wake-up time after an arrival or a timer, as measured.
     pub wake_ns: u64,
-    /// The same as it is after a long sleep.
+    /// The wake-up time after a long sleep.
     pub late_wake_ns: u64,
     /// CPU time of the system calls of one sleep.
     pub sleep_cpu_ns: u64,
 }
 
-/// What became of the arrivals.
+/// The outcome of a simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// The time from the first to the last.
+    /// The time from the first arrival to the last.
     pub elapsed_ns: u64,
     /// CPU time without work: awake, and going to sleep.
     pub awake_ns: u64,
-    /// How many there were, and how many found the lcore asleep.
+    /// The number of arrivals.
     pub arrivals: u64,
-    /// The latter.
+    /// The number of arrivals that found the lcore asleep.
     pub late: u64,
 }
 
 impl Outcome {
-    /// Share of the time in which it was awake.
+    /// The share of the time in which the lcore was awake.
     #[must_use]
     pub fn awake_share(&self) -> f64 {
         self.awake_ns as f64 / self.elapsed_ns.max(1) as f64
     }
 
-    /// Share of the arrivals that found it asleep.
+    /// The share of the arrivals that found it asleep.
     #[must_use]
     pub fn late_share(&self) -> f64 {
         self.late as f64 / self.arrivals.max(1) as f64
@@ -53,15 +53,15 @@ impl Outcome {
     }
 }
 
-/// An lcore that learns from these gaps between arrivals, one after another.
+/// Simulates an lcore that learns from these gaps between arrivals, in order.
 pub fn learning(gaps_ns: impl IntoIterator<Item = u64>, aim: Objective, costs: Costs) -> Outcome {
     let mut lcore = Simulated::new(aim, costs);
     gaps_ns.into_iter().for_each(|gap_ns| lcore.meet(gap_ns));
     lcore.outcome
 }
 
-/// The best that a fixed spin could have done on these gaps by who knew them before: the least time
-/// awake of all spins that keep the share of late arrivals, or spin for as long as is allowed.
+/// The best that a fixed spin could have done on these gaps, known in advance: the least time awake
+/// of all spins that keep the share of late arrivals, or spin for as long as is allowed.
 #[must_use]
 pub fn best_fixed(gaps_ns: &[u64], aim: Objective, costs: Costs) -> Outcome {
     let mut sorted = gaps_ns.to_vec();
@@ -79,7 +79,7 @@ pub fn best_fixed(gaps_ns: &[u64], aim: Objective, costs: Costs) -> Outcome {
         let late = arrivals - met as u64;
         Outcome { elapsed_ns, awake_ns: below[met] + late * (spin_ns + costs.sleep_cpu_ns), arrivals, late }
     };
-    // Only at a gap's own length does a longer spin meet one more.
+    // Only at a gap's own length does a longer spin meet one more arrival.
     let spins = sorted.iter().copied().take_while(|spin_ns| *spin_ns < aim.spin_max_ns);
     let allowed = spins.map(with_spin).filter(|outcome| outcome.late_share() <= aim.late_share);
     let longest = with_spin(aim.spin_max_ns);
@@ -107,7 +107,7 @@ impl Simulated {
         Simulated { idle: Idle::new(budget), costs, now_ns: 1, outcome: Outcome::default() }
     }
 
-    /// Nothing for `gap_ns`, then an arrival.
+    /// Waits for `gap_ns`, then meets an arrival.
     fn meet(&mut self, gap_ns: u64) {
         let (until_ns, mut awake_ns) = (self.now_ns + gap_ns, 0);
         let late = loop {
@@ -118,7 +118,7 @@ impl Simulated {
                     awake_ns += to_ns - self.now_ns;
                     self.now_ns = to_ns;
                     if to_ns == until_ns {
-                        // What a turn sees last before an arrival.
+                        // The last turn before the arrival.
                         self.idle.after(Turn { now_ns: to_ns, ..quiet });
                         self.idle.busy();
                         break false;
@@ -135,7 +135,7 @@ impl Simulated {
                     self.now_ns = timer_ns + self.costs.late_wake_ns;
                     self.idle.woke(self.now_ns, WakeCause::Timer);
                     if until_ns < self.now_ns {
-                        // It came while the lcore woke up, and is found in the next turn.
+                        // It arrived while the lcore woke up, and is found in the next turn.
                         self.idle.busy();
                         break true;
                     }
@@ -143,7 +143,7 @@ impl Simulated {
             }
         };
         self.outcome.add(gap_ns, awake_ns, late);
-        // The turns that handle it.
+        // The time of the turns that handle it.
         self.now_ns = self.now_ns.max(until_ns) + 500;
     }
 }

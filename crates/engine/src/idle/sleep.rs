@@ -17,60 +17,60 @@ use crate::stats::wakes::WakeCause;
 /// The longest sleep. Nothing depends on it: it bounds the damage of a lost wake-up.
 pub(crate) const SAFETY_TIMEOUT_NS: u64 = 1_000_000_000;
 
-/// How long a source may take to announce work that is already visible, before this counts as a
-/// lost wake-up: the other side may have been preempted between publishing and ringing.
+/// How long a source may take to announce visible work before this counts as a lost wake-up: the
+/// other side may have been preempted between publishing and ringing.
 pub(crate) const GRACE_NS: u64 = 100_000_000;
 
-/// What ended a block.
+/// The source that ended a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fired {
     Completion,
-    /// The doorbell: a ring was filled, or control wants something.
+    /// The doorbell: a ring was filled, or control has news.
     Doorbell,
     /// A descriptor that a stage watches.
     Fd,
-    /// Nothing: the time was up.
+    /// No source: the time was up.
     Nothing,
 }
 
-/// An lcore, as far as sleeping concerns it.
+/// The sleep protocol's view of an lcore.
 pub(crate) trait Sleepable {
-    /// One token of every wake source: only a full set can block.
+    /// One token for every wake source: only a full set can block.
     type Armed;
 
     /// Arms every source.
     fn arm(&mut self) -> io::Result<Self::Armed>;
     /// Takes one turn of the loop: polls every source, and does all the work.
     fn turn(&mut self) -> Turn;
-    /// Whether a source has something that it announces. Takes in what it must, but does nothing
-    /// about it: nobody outside can tell that it was called.
+    /// Whether a source has something that it announces. Takes in what it must, without acting on
+    /// it: the call has no effect visible outside.
     fn look(&mut self) -> bool;
     /// Does the work that the last look took in.
     fn act(&mut self);
     /// Blocks on all sources for `timeout_ns` at most. The sources stay armed.
     fn block(&mut self, armed: Self::Armed, timeout_ns: u64) -> io::Result<(Fired, Self::Armed)>;
-    /// Takes back the arming, acknowledges what has fired, and leaves no source readable.
+    /// Disarms, acknowledges fired events, and leaves no source readable.
     fn release(&mut self, armed: Self::Armed) -> io::Result<()>;
     fn now_ns(&self) -> Tick;
     /// Whether control, and not a ring, rang the doorbell.
     fn control_calls(&self) -> bool;
 }
 
-/// How a sleep went.
+/// The outcome of a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SleepOutcome {
-    /// The turn after arming found work: not slept at all.
+    /// The turn after arming found work: the lcore did not sleep.
     Stayed(Turn),
     /// Slept.
     Slept {
         cause: WakeCause,
         asleep_ns: u64,
-        /// Something had come that no source had announced.
+        /// Something had arrived that no source had announced.
         rescued: bool,
     },
 }
 
-/// Arms everything, looks once more, and blocks if there is nothing: until `until_ns` at the
+/// Arms everything, looks once more, and if nothing has arrived blocks until `until_ns` at the
 /// latest.
 pub(crate) fn sleep<B: Sleepable>(lcore: &mut B, until_ns: Option<Tick>) -> io::Result<SleepOutcome> {
     let armed = lcore.arm()?;
@@ -91,7 +91,7 @@ pub(crate) fn sleep<B: Sleepable>(lcore: &mut B, until_ns: Option<Tick>) -> io::
         Fired::Nothing => examine(lcore, armed)?,
         fired => {
             let cause = cause_of(lcore, fired);
-            // The work comes first; the system calls that take the events back can wait.
+            // The work comes first; the system calls that acknowledge the events can wait.
             lcore.turn();
             (cause, false, armed)
         }
@@ -103,8 +103,8 @@ pub(crate) fn sleep<B: Sleepable>(lcore: &mut B, until_ns: Option<Tick>) -> io::
 /// After a pure time-out: has something arrived, and if so, was its announcement merely late? Work
 /// that a stage finds when it is polled does not count: nobody announces it.
 ///
-/// The lcore acts only after the grace. What it sends may be answered, and the announcement of the
-/// answer must not pass for the one that is missing.
+/// The lcore acts only after the grace. Its sends may be answered, and the announcement of an
+/// answer must not pass for the missing one.
 #[cold]
 fn examine<B: Sleepable>(lcore: &mut B, armed: B::Armed) -> io::Result<(WakeCause, bool, B::Armed)> {
     if !lcore.look() {
@@ -131,15 +131,15 @@ mod tests {
     use super::*;
 
     /// Something is published while the lcore blocks, and not announced by the end of the safety
-    /// time-out. A sleeper that acts on it hears from the other side at once, which answers.
+    /// time-out. The other side answers at once when the sleeper acts on it.
     struct Unannounced {
-        /// The announcement never comes: it is not just late.
+        /// The announcement never comes, rather than late.
         lost: bool,
         queued: bool,
         answered: bool,
         blocks: Vec<u64>,
         now_ns: Tick,
-        /// By how much less this clock has moved at the end of a block than the kernel's.
+        /// How much less this clock has moved at the end of a block than the kernel's.
         behind_ns: u64,
     }
 
@@ -199,8 +199,8 @@ mod tests {
         }
     }
 
-    /// Messages that wake nobody (`unsolicited_wait`) wait for the end of the sleep. NTP may have
-    /// the kernel's clock run faster than the TSC, so that by the TSC the sleep ends too soon.
+    /// Unsolicited messages (`unsolicited_wait`) wait for the end of the sleep. NTP may have the
+    /// kernel's clock run faster than the TSC, so that by the TSC the sleep ends too soon.
     #[test]
     fn a_sleep_to_a_tick_that_the_kernel_ends_a_little_early_is_no_rescue() {
         for until_ns in [500_000_000, SAFETY_TIMEOUT_NS] {

@@ -1,5 +1,5 @@
 //! Tests of the sleep protocol and the idle policy against a modelled lcore. They put every arrival
-//! at every step, and a polled stage gives every answer that it may give.
+//! at every step, and a polled stage gives every possible answer.
 //!
 //! A step is one access to one source (arm it, poll it, block on it). An arrival is published
 //! before some step, and announced at that step or some steps later, as a producer fills a ring
@@ -15,24 +15,24 @@ use crate::idle::sleep::{Fired, SAFETY_TIMEOUT_NS, SleepOutcome, Sleepable, slee
 use crate::lcore::waits::Polling;
 use crate::stats::clock::Tick;
 
-/// Work that comes from outside.
+/// Work that arrives from outside.
 #[derive(Clone, Copy, Debug)]
 struct Arrival {
     source: usize,
     items: usize,
-    /// Published before this step.
+    /// The step before which it is published.
     step: usize,
-    /// Announced this many steps later.
+    /// The number of steps until it is announced.
     delay: usize,
 }
 
-/// What is wrong with a bed, to show that the model sees it.
+/// A fault of the model, to prove that the tests see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     None,
     /// Blocks without the poll after arming (libfabric#796, l3fwd-power).
     NoSecondLook,
-    /// Arms all sources but this one.
+    /// Arms all sources except this one.
     Unarmed(usize),
     /// The look after arming leaves this source out (brpc#3415, #3425).
     Unpolled(usize),
@@ -47,19 +47,19 @@ struct Source {
     readable: bool,
 }
 
-/// What a stage answers when it is polled: when next, given the time, and how many packets it
-/// sends.
+/// A stage's answer to a poll: its next poll time, from the present one, and the number of packets
+/// it sends.
 #[derive(Clone, Copy)]
 struct Answer {
     next: fn(Tick) -> Next,
     sends: usize,
 }
 
-/// A stage that is polled.
+/// A stage that answers its polls in order.
 struct Script {
     answers: Vec<Answer>,
     polling: Polling,
-    /// When it was polled, and what it said.
+    /// The times of its polls, and its answers.
     polls: Vec<(Tick, Next)>,
 }
 
@@ -68,7 +68,7 @@ impl Script {
         Script { answers: answers.to_vec(), polling: Polling::EACH_LOOP, polls: Vec::new() }
     }
 
-    /// Whether the lcore found that busy.
+    /// Polls the stage. Returns whether the lcore counts that as busy.
     fn poll(&mut self, now_ns: Tick) -> bool {
         if self.polling != Polling::EACH_LOOP && self.polling.at().is_none_or(|due_ns| due_ns > now_ns) {
             return false;
@@ -93,13 +93,13 @@ struct Model {
     burst: usize,
     now_ns: Tick,
     step: usize,
-    /// In the middle of a sleep, between arm and release.
+    /// Between arm and release of a sleep.
     in_sleep: bool,
     taken: usize,
     blocks: usize,
 }
 
-/// A token as the real ones are: one for the whole set.
+/// The token for the whole set, like the real one.
 struct Token;
 
 impl Model {
@@ -118,7 +118,7 @@ impl Model {
         }
     }
 
-    /// The outside acts, then time passes.
+    /// Lets the outside act, then time pass.
     fn tick(&mut self) {
         for arrival in &self.coming {
             let source = &mut self.sources[arrival.source];
@@ -134,7 +134,7 @@ impl Model {
         self.now_ns += 10;
     }
 
-    /// Whether anything will still happen outside.
+    /// Whether anything is still to happen outside.
     fn pending(&self) -> bool {
         self.coming.iter().any(|arrival| arrival.step + arrival.delay >= self.step)
     }
@@ -220,12 +220,12 @@ impl Sleepable for Model {
 struct Run {
     sleeps: usize,
     rescues: usize,
-    /// Sleeps that ended for nothing, before the safety time-out.
+    /// Sleeps that ended without work, before the safety time-out.
     empty_wakes: usize,
     taken: usize,
 }
 
-/// The loop of an lcore, until nothing has come for two safety time-outs.
+/// Runs the loop of an lcore, until nothing has arrived for two safety time-outs.
 fn drive(model: &mut Model, policy: IdlePolicy) -> Run {
     let mut idle = Idle::new(Budget { spin_ns: 60, dwell_ns: 90, ..Budget::none(policy) });
     let mut run = Run::default();
@@ -254,8 +254,8 @@ fn drive(model: &mut Model, policy: IdlePolicy) -> Run {
     run
 }
 
-/// Every schedule of one and of two arrivals whose steps cover a first sleep, from before its
-/// arming to after its block.
+/// Returns every schedule of one and of two arrivals whose steps cover a first sleep, from before
+/// its arming to after its block.
 fn schedules() -> Vec<Vec<Arrival>> {
     let mut singles = Vec::new();
     for source in 0..SOURCES {
@@ -272,7 +272,7 @@ fn schedules() -> Vec<Vec<Arrival>> {
     all
 }
 
-/// Whether some schedule shows the fault.
+/// Whether some schedule reveals the fault.
 fn shows(fault: Fault, seen: impl Fn(&Run) -> bool) -> bool {
     schedules().iter().any(|coming| seen(&drive(&mut Model::new(coming, fault, 2), IdlePolicy::Event)))
 }
@@ -287,7 +287,7 @@ fn nothing_is_slept_through_wherever_it_arrives() {
                 let run = drive(&mut Model::new(&coming, Fault::None, burst), policy);
                 let items: usize = coming.iter().map(|arrival| arrival.items).sum();
                 assert_eq!((run.taken, run.rescues), (items, 0), "{policy:?}, burst {burst}, {coming:?}: {run:?}");
-                // An announcement that comes after its work was found ends one sleep early at most.
+                // An announcement that comes after its work was found ends at most one sleep early.
                 assert!(run.empty_wakes <= coming.len(), "{policy:?}, burst {burst}, {coming:?}: {run:?}");
             }
         }
@@ -338,7 +338,7 @@ fn a_stage_is_polled_when_it_asks_for_it_and_what_it_sends_then_is_no_rescue() {
     for policy in [IdlePolicy::Event, IdlePolicy::Adaptive] {
         for (first, second) in answers.iter().flat_map(|first| answers.iter().map(move |second| (*first, *second))) {
             let mut model = Model::new(&[], Fault::None, 2);
-            // The last one sends as well, so that every answer has something behind it.
+            // The last answer sends as well, so that every answer is followed by another.
             let last = Answer { next: |_| Next::Done, sends: 1 };
             model.stage = Script::new(&[first, second, last]);
             let run = drive(&mut model, policy);

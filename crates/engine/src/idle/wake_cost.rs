@@ -1,10 +1,10 @@
-//! Measures what it costs to wake a sleeping thread on this machine, once a process for each pair
-//! of CPUs.
+//! Measures the cost of waking a sleeping thread on this machine, once a process for each pair of
+//! CPUs.
 //!
 //! The idle policy weighs a sleep against that cost. An lcore wakes up that long before it expects
-//! something, and by default waits awake for [`SPIN_MAX_WAKES`] times as long at most.
+//! an arrival, and by default waits awake for at most [`SPIN_MAX_WAKES`] times as long.
 //!
-//! The measurement covers what an lcore will pay: from the ring of a doorbell on one lcore's CPU to
+//! The measurement covers an lcore's real cost: from the ring of a doorbell on one lcore's CPU to
 //! the first instruction of the sleeper on the other lcore's CPU. Both threads are pinned, and the
 //! sleeper sleeps for long enough that its CPU is idle. Without pinning, two threads that share one
 //! CPU would time a context switch. A disturbance only makes a wake-up longer, by up to
@@ -28,35 +28,35 @@ use crate::idle::policy::{Budget, SpinFrom};
 
 /// Wake-ups in a batch.
 const TRIPS: usize = 16;
-/// For how long the sleeper is left asleep before each.
+/// How long the sleeper is left asleep before each wake-up.
 const ASLEEP: Duration = Duration::from_micros(100);
-/// For all batches together, where none is clean.
+/// The time for all batches together, if none is clean.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// For one thread to hear of the other.
+/// The time for one thread to hear from the other.
 const ANSWER: Duration = Duration::from_secs(1);
-/// A default outside these bounds is of no use.
+/// A default outside these bounds is useless.
 const COST_NS: std::ops::RangeInclusive<u64> = 2_000..=500_000;
-/// What a bare eventfd wake-up was seen to cost on a small VM, for where nothing can be measured.
+/// The cost of a bare eventfd wake-up on a small VM, for machines where nothing can be measured.
 const GUESS_NS: u64 = 50_000;
 
-/// Where the plan does not say what may be late: a batch in a hundred, and nothing is waited for
-/// awake that takes longer than `SPIN_MAX_WAKES` wake-ups. A hundred arrivals a second that nobody
-/// can foretell take a twentieth of a core then.
+/// The default objective: one batch in a hundred may be late, and the lcore does not wait awake for
+/// longer than `SPIN_MAX_WAKES` wake-ups take. A hundred unpredictable arrivals a second then take
+/// a twentieth of a core.
 const LATE_SHARE: f64 = 0.01;
 const SPIN_MAX_WAKES: u64 = 20;
-/// Where it does say so, this bounds what a feed that has ended costs.
+/// With an objective from the plan, this bounds the cost of a feed that has ended.
 const SPIN_MAX_NS: u64 = 1_000_000_000;
 
-/// What a wake-up costs.
+/// The cost of a wake-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct WakeCost {
     ns: u64,
-    /// Whether it was measured undisturbed; otherwise it is the best that could be had.
+    /// Whether it was measured undisturbed; otherwise it is the least seen.
     clean: bool,
 }
 
-/// An lcore's figures for idling. What the plan leaves out is measured, once a process, and only
-/// for lcores that spin before they sleep.
+/// Returns an lcore's figures for idling. Figures missing from the plan are measured, once a
+/// process, and only for lcores that spin before they sleep.
 pub(crate) fn budget(plan: &Plan, lcore: &Lcore) -> Budget {
     let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let cost = match lcore.idle {
@@ -82,8 +82,8 @@ pub(crate) fn budget(plan: &Plan, lcore: &Lcore) -> Budget {
     Budget { policy: lcore.idle, spin_ns, spin_from, dwell_ns, wake_cost_ns: cost.ns, objective, pause }
 }
 
-/// What it costs to wake an lcore: from one that fills a ring of its, from any other lcore, or from
-/// any other CPU, whichever there is.
+/// Returns the cost of waking an lcore: from an lcore that fills one of its rings, from any other
+/// lcore, or from any other CPU, in this order.
 fn wake_cost(plan: &Plan, lcore: &Lcore) -> WakeCost {
     let filler = lcore.rings_in.first().map(|ring| plan[plan[*ring].lanes[0].lcore].cpu);
     let other = || plan.lcores().iter().map(|other| other.cpu).find(|cpu| *cpu != lcore.cpu);
@@ -92,14 +92,14 @@ fn wake_cost(plan: &Plan, lcore: &Lcore) -> WakeCost {
     between(from, lcore.cpu)
 }
 
-/// The same between two CPUs.
+/// Returns the cost between two CPUs.
 fn between(from: u32, to: u32) -> WakeCost {
     static COSTS: Mutex<BTreeMap<(u32, u32), WakeCost>> = Mutex::new(BTreeMap::new());
-    // What a panic leaves are costs that were measured.
+    // A panic leaves only measured costs behind.
     let mut costs = COSTS.lock().unwrap_or_else(PoisonError::into_inner);
     *costs.entry((from, to)).or_insert_with(|| {
         let cost = measure(from, to).unwrap_or_else(|error| {
-            // A CPU that this process may not use is told of when its lcore starts.
+            // A CPU that this process may not use is reported when its lcore starts.
             tracing::debug!(from, to, %error, "what a wake-up costs cannot be measured");
             WakeCost { ns: GUESS_NS, clean: false }
         });
@@ -107,7 +107,7 @@ fn between(from: u32, to: u32) -> WakeCost {
     })
 }
 
-/// A batch, by its quartiles.
+/// A batch of wake-ups, by its quartiles.
 #[derive(Clone, Copy, Debug)]
 struct Batch {
     lower_ns: u64,
@@ -121,8 +121,8 @@ impl Batch {
         Some(Batch { lower_ns: at(1)?, upper_ns: at(3)? })
     }
 
-    /// Whether most of it agrees, on what a wake-up may cost. Where a busy CPU makes every one wait
-    /// for a tick of the scheduler, they agree, too, on some milliseconds.
+    /// Whether most of the batch agrees on a plausible cost. Where a busy CPU makes every wake-up
+    /// wait for a tick of the scheduler, they agree as well, but on some milliseconds.
     fn is_clean(&self) -> bool {
         self.lower_ns <= *COST_NS.end() && self.upper_ns <= self.lower_ns.saturating_mul(2)
     }
@@ -133,14 +133,14 @@ impl Batch {
     }
 }
 
-/// What two clean batches agree on, the last one and one before.
+/// Returns the cost on which two clean batches agree, the last one and an earlier one.
 fn agreed(batches: &[Batch]) -> Option<WakeCost> {
     let (last, before) = batches.split_last().filter(|(last, _)| last.is_clean())?;
     let other = before.iter().rev().find(|other| other.is_clean() && other.agrees_with(last))?;
     Some(WakeCost { ns: last.lower_ns.min(other.lower_ns), clean: true })
 }
 
-/// The best where no two agree: nothing makes a wake-up shorter than it is.
+/// Returns the least cost where no two agree: no disturbance makes a wake-up shorter.
 fn best(batches: &[Batch]) -> WakeCost {
     let ns = batches.iter().map(|batch| batch.lower_ns).min().unwrap_or(GUESS_NS);
     WakeCost { ns, clean: false }
@@ -157,8 +157,8 @@ fn measure(from: u32, to: u32) -> io::Result<WakeCost> {
     };
     let awake = named("vl-waker").spawn(move || {
         let cost = pin(from).and_then(|()| compare(&waker, &ready, &heard));
-        // Relaxed: it carries no data, and if the bell comes first, the sleeper ends when its time
-        // is up.
+        // Relaxed: the flag carries no data, and if the bell comes first, the sleeper ends when its
+        // time is up.
         over.store(true, Ordering::Relaxed);
         waker.ring();
         cost
@@ -182,7 +182,7 @@ fn pin(cpu: u32) -> io::Result<()> {
     Err(io::Error::other(format!("this process may not run on CPU {cpu}")))
 }
 
-/// Sleeps, and tells when it was woken.
+/// Sleeps, and reports when it was woken.
 fn be_woken(mut sleeper: Sleeper, ready: &EventFd, over: &AtomicBool, woken: &mpsc::Sender<Instant>) -> io::Result<()> {
     // Relaxed: see `measure`.
     while !over.load(Ordering::Relaxed) {
@@ -202,7 +202,7 @@ fn compare(waker: &Waker, ready: &EventFd, heard: &mpsc::Receiver<Instant>) -> i
     let mut batches = Vec::new();
     while Instant::now() < until {
         let mut trips_ns = Vec::with_capacity(TRIPS);
-        // At least one of a batch, and the whole of it only in time.
+        // At least one wake-up per batch, and the whole batch only in time.
         while trips_ns.is_empty() || trips_ns.len() < TRIPS && Instant::now() < until {
             trips_ns.push(wake(waker, ready, heard)?.as_nanos() as u64);
         }
@@ -214,7 +214,7 @@ fn compare(waker: &Waker, ready: &EventFd, heard: &mpsc::Receiver<Instant>) -> i
     Ok(best(&batches))
 }
 
-/// One wake-up.
+/// Makes one wake-up.
 fn wake(waker: &Waker, ready: &EventFd, heard: &mpsc::Receiver<Instant>) -> io::Result<Duration> {
     let silent = |_| io::Error::new(io::ErrorKind::TimedOut, "the measuring threads do not hear each other");
     event_fd::wait([ready.as_fd()], Some(Instant::now() + ANSWER));
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_batch_is_clean_if_most_of_it_agrees_whatever_the_rest_is() {
-        // Up to a quarter may be as long as it likes.
+        // Up to a quarter may be arbitrarily long.
         let mut trips = vec![20_000; 12];
         trips.extend([4_000_000; 4]);
         let disturbed = Batch::of(trips.clone()).unwrap();
@@ -279,10 +279,10 @@ mod tests {
         assert_eq!(between(100_000, 100_000), WakeCost { ns: GUESS_NS, clean: false });
     }
 
-    /// With every CPU kept busy by two others: what is not told as disturbed is the same, within a
-    /// factor of two of what most of it is, and not a tick of the scheduler or a wake-up that was
-    /// none. There may be more that is disturbed. One measurement in ten may be further away, since
-    /// a program that began or ended meanwhile may have slowed both of its batches.
+    /// With every CPU kept busy by two others: measurements not reported as disturbed are alike,
+    /// within a factor of two of most of them, and are neither a tick of the scheduler nor a
+    /// missing wake-up. There may be more disturbed ones. One measurement in ten may be further
+    /// away, since a program that began or ended meanwhile may have slowed both of its batches.
     #[test]
     fn two_lcores_worth_of_cpus_a_wake_up_costs_the_same_whoever_has_them() {
         let cpus: Vec<u32> = core_affinity::get_core_ids().unwrap().iter().map(|core| core.id as u32).collect();
@@ -291,7 +291,7 @@ mod tests {
         let (mut clean, mut disturbed) = (Vec::new(), Vec::new());
         std::thread::scope(|scope| {
             for _ in 0..2 {
-                // Relaxed: it carries no data.
+                // Relaxed: the flag carries no data.
                 scope.spawn(|| {
                     while !over.load(Ordering::Relaxed) {
                         std::hint::spin_loop();

@@ -2,18 +2,18 @@
 //! descriptors that its stages watch, in one ppoll(2).
 //!
 //! Guarantees: only a full set of armed sources can block. [`Armed`] has one token for each source,
-//! and [`WakeSet::arm`] takes the set apart by name, so that a source that is added but not armed
+//! and [`WakeSet::arm`] destructures the set by name, so that a source that is added but not armed
 //! does not compile. Events are acknowledged in one call. After [`WakeSet::release`] no source of
-//! the engine's own is readable, so that none can make the lcore spin; a descriptor that a stage
-//! watches is readable until the stage has read it. A completion that the lcore polls while it is
-//! awake does not end its next sleep.
+//! the engine's own is readable, so that none can make the lcore spin; a stage's descriptor stays
+//! readable until the stage has read it. A completion that the lcore polls while it is awake does
+//! not end its next sleep.
 //!
-//! ppoll rather than epoll: there are at most three descriptors (what stages watch is behind one),
-//! its time-out has nanoseconds on every kernel, and it runs under valgrind, which counts our
+//! ppoll rather than epoll: there are at most three descriptors (all stages' descriptors are behind
+//! one), its time-out has nanoseconds on every kernel, and it runs under valgrind, which counts our
 //! instructions.
 //!
 //! Rings and control both ring the doorbell. So does the thread that reads the devices'
-//! asynchronous events, for the lcores that an event concerns ([`crate::control::device_events`]).
+//! asynchronous events, for the lcores concerned ([`crate::control::device_events`]).
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -30,7 +30,7 @@ use crate::idle::sleep::Fired;
 #[cfg(test)]
 use crate::rig::{monotonic_ns, poll};
 
-/// The completion queue of an lcore that has ports, and the channel by which it wakes.
+/// The completion queue of an lcore with ports, and its channel, a wake source.
 #[derive(Debug)]
 pub(crate) struct CqSource {
     pub(crate) cq: CompletionQueue,
@@ -42,21 +42,21 @@ pub(crate) struct CqSource {
 pub(crate) struct WakeSet {
     /// `None` on an lcore without ports.
     completions: Option<CqSource>,
-    /// Which completions wake it.
+    /// The completions that wake it.
     pub(crate) notify: Notify,
-    /// The last sleep took no event of the completion queue, which nobody can disarm: the next
+    /// The last sleep took no event of the completion queue, which cannot be disarmed: the next
     /// completion announces itself, even if the lcore is awake to poll it.
     is_left_armed: bool,
     doorbell: Sleeper,
     fds: Option<WatchedFds>,
 }
 
-/// Every descriptor that the stages of one lcore watch: an epoll(7) instance of theirs, each of
-/// which is an instance itself.
+/// All descriptors that the stages of one lcore watch: an epoll(7) instance over the stages' own
+/// instances.
 #[derive(Debug)]
 pub(crate) struct WatchedFds {
     all: OwnedFd,
-    /// One has ended the last block.
+    /// A descriptor has ended the last block.
     fired: bool,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct Armed {
 }
 
 impl WatchedFds {
-    /// Of the instances of some stages.
+    /// Combines the instances of some stages.
     pub(crate) fn new(of_stages: &[OwnedFd]) -> io::Result<WatchedFds> {
         let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         for (number, fd) in of_stages.iter().enumerate() {
@@ -84,7 +84,7 @@ impl WakeSet {
         WakeSet { completions, notify: Notify::Next, is_left_armed: false, doorbell, fds }
     }
 
-    /// Whether a descriptor that a stage watches has ended the last block, perhaps with others.
+    /// Whether a stage's descriptor has ended the last block, perhaps among others.
     pub(crate) fn take_fd_fired(&mut self) -> bool {
         self.fds.as_mut().is_some_and(|fds| std::mem::take(&mut fds.fired))
     }
@@ -98,7 +98,7 @@ impl WakeSet {
         }
     }
 
-    /// How many completions the queue holds.
+    /// Returns how many completions the queue holds.
     pub(crate) fn depth_wc(&self) -> usize {
         self.completions.as_ref().map_or(0, |source| source.cq.depth_wc() as usize)
     }
@@ -109,15 +109,15 @@ impl WakeSet {
         self.completions.as_ref().is_some_and(|source| source.cq.poll_errors() > 0)
     }
 
-    /// Arms every source. Whatever came before announces nothing: poll everything once more before
+    /// Arms every source. Earlier arrivals are not announced: poll everything once more before
     /// blocking.
     pub(crate) fn arm(&mut self) -> io::Result<Armed> {
-        // The descriptors of stages need no arming: they are readable until the stages are told.
+        // The stages' descriptors need no arming: they are readable until the stages are told.
         let WakeSet { completions, notify, is_left_armed, doorbell, fds: _ } = self;
         let completions = match completions {
             Some(source) => {
                 if std::mem::take(is_left_armed) {
-                    // Takes what the arming before it has announced. The one below counts.
+                    // Takes the event of the earlier arming. The arming below counts.
                     let armed = source.cq.arm(Notify::Next).map_err(io::Error::other)?;
                     source.channel.take_events(armed).map_err(io::Error::other)?;
                 }
@@ -128,12 +128,12 @@ impl WakeSet {
         Ok(Armed { completions, doorbell: doorbell.arm() })
     }
 
-    /// Blocks until a source fires or the time is up. A signal neither ends it nor makes it longer.
+    /// Blocks until a source fires or the time is up. A signal neither ends nor lengthens it.
     pub(crate) fn block(&mut self, armed: Armed, timeout_ns: u64) -> io::Result<(Fired, Armed)> {
         Ok((self.wait(timeout_ns)?, armed))
     }
 
-    /// Ends the armed state: takes and acknowledges what has fired, in one call a source.
+    /// Ends the armed state: takes and acknowledges fired events, in one call per source.
     pub(crate) fn release(&mut self, armed: Armed) -> io::Result<()> {
         let Armed { completions, doorbell } = armed;
         self.doorbell.woken(doorbell);
@@ -144,13 +144,13 @@ impl WakeSet {
     }
 
     fn wait(&mut self, timeout_ns: u64) -> io::Result<Fired> {
-        // A time by the clock, so that what has passed before a signal is not slept again.
+        // An absolute time, so that time before a signal is not slept again.
         let until_ns = monotonic_ns().saturating_add(timeout_ns);
         let mut left_ns = timeout_ns;
         let bell = PollFd::new(&self.doorbell, PollFlags::IN);
         let channel = self.completions.as_ref().map(|source| PollFd::new(&source.channel, PollFlags::IN));
         let watched = self.fds.as_ref().map(|fds| PollFd::new(&fds.all, PollFlags::IN));
-        // What is not there is the doorbell again.
+        // The doorbell stands in for missing sources.
         let (has_channel, asked) = (channel.is_some(), if watched.is_some() { 3 } else { 2 });
         let mut fds = [bell.clone(), channel.unwrap_or(bell.clone()), watched.unwrap_or(bell)];
         loop {
@@ -163,7 +163,8 @@ impl WakeSet {
                     let bell = bell || second && !has_channel;
                     return Ok(self.fired(bell, second && has_channel, watched));
                 }
-                // With nothing left it is asked once more: something may have come meanwhile.
+                // With no time left, the kernel is asked once more: something may have arrived
+                // meanwhile.
                 Err(rustix::io::Errno::INTR) => left_ns = until_ns.saturating_sub(monotonic_ns()),
                 Err(errno) => return Err(errno.into()),
             }
@@ -187,7 +188,7 @@ impl WakeSet {
     }
 }
 
-/// What ppoll(2) measures its time-out by.
+/// The clock of ppoll(2)'s time-out.
 #[cfg(not(test))]
 fn monotonic_ns() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
@@ -205,8 +206,7 @@ mod tests {
     use crate::rig;
     use crate::stats::clock::told::Time;
 
-    /// The kernel looks at one descriptor after the other, and the doorbell rings whenever it
-    /// likes.
+    /// The kernel looks at one descriptor after the other, and the doorbell may ring in between.
     #[test]
     fn a_doorbell_that_rings_as_the_lcore_goes_to_sleep_is_heard_as_one() {
         let (waker, sleeper) = verbline_ring::doorbell().unwrap();
@@ -229,8 +229,8 @@ mod tests {
         ringer.join().unwrap();
     }
 
-    // A 20 ms timer under `idle = "event"` fired three times in ten seconds, where a signal came
-    // every 5 ms.
+    // Regression: a 20 ms timer under `idle = "event"` fired three times in ten seconds, where a
+    // signal came every 5 ms.
     #[test]
     fn signals_make_no_sleep_longer() {
         let (time, (_waker, sleeper)) = (Time::default(), verbline_ring::doorbell().unwrap());
@@ -239,7 +239,7 @@ mod tests {
         for every_ns in [1, 5_000_000, 19_999_999, 20_000_000, 30_000_000] {
             rig::interrupt_every(every_ns);
             let (from_ns, armed) = (time.clock().now_ns(), wakes.arm().unwrap());
-            // Few enough signals for a test.
+            // Limits the signals, for a test's sake.
             let timeout_ns = 20_000_000.min(every_ns * 1000);
             let (fired, armed) = wakes.block(armed, timeout_ns).unwrap();
             wakes.release(armed).unwrap();
@@ -249,8 +249,9 @@ mod tests {
         rig::interrupt_every(u64::MAX);
     }
 
-    // An lcore that slept until shortly before what it expected, and polled that awake, was woken
-    // from its next sleep by it: two sleeps an arrival, and a late batch that nobody had sent.
+    // Regression: an lcore that slept until shortly before an expected completion, and polled it
+    // awake, was woken from its next sleep by it: two sleeps per arrival, and a late batch that
+    // nobody had sent.
     #[test]
     fn what_was_polled_awake_does_not_end_the_next_sleep() {
         let context = Device::find(Provider::Soft, "soft0").unwrap().open().unwrap();
@@ -260,7 +261,7 @@ mod tests {
         let mut qp = pd.create_qp(&QpSpec::new(Transport::Rc, &source.cq)).unwrap();
         qp.to_init(&InitSpec::default()).unwrap();
         qp.to_err().unwrap();
-        // In ERR it is flushed at once.
+        // In ERR the receive is flushed at once.
         let mut complete = || qp.post_recv_one(cache.get().unwrap()).unwrap();
         let mut wakes = WakeSet::new(Some(source), verbline_ring::doorbell().unwrap().1, None);
         let mut found = Completions::with_capacity(4);
@@ -275,7 +276,7 @@ mod tests {
             complete();
             assert_eq!(wakes.poll(&mut found), 1);
         }
-        // What comes between arming and blocking does.
+        // A completion between arming and blocking ends the block.
         let armed = wakes.arm().unwrap();
         complete();
         let (fired, armed) = wakes.block(armed, 1_000_000_000).unwrap();
