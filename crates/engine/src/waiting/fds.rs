@@ -1,10 +1,10 @@
-//! The descriptors that a stage has its lcore watch: an epoll(7) instance of the stage's own, by
-//! which they end a sleep, and the looks at them.
+//! A stage's descriptors, watched by its lcore: an epoll(7) instance of the stage's own, by which
+//! they end a sleep, and the looks at them.
 //!
-//! Guarantees: a look is one system call for 16 descriptors, and tells of each that is ready once,
-//! so that none starves another. The instance is level-triggered: what became ready before anybody
-//! slept still ends the sleep, and there is nothing to arm. What is closed or has failed is told of
-//! once more, and watched no longer.
+//! Guarantees: a look is one system call per 16 descriptors, and reports each ready one once, so
+//! that none starves another. The instance is level-triggered: a descriptor that became ready
+//! before a sleep still ends the sleep, and there is nothing to arm. A closed or failed descriptor
+//! is reported once more, and then no longer watched.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,54 +14,54 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 
 use crate::stats::clock::Tick;
 
-/// Descriptors that one system call looks at.
+/// The number of descriptors that one system call looks at.
 const AT_ONCE: usize = 16;
 
 /// A descriptor that a stage has its lcore watch, by the order of registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FdId(u32);
 
-/// What a descriptor is watched for.
+/// The events that a descriptor is watched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FdInterest {
-    /// It can be read.
+    /// Readable.
     Read,
-    /// It can be written.
+    /// Writable.
     Write,
     /// Either.
     Both,
 }
 
-/// A descriptor is ready: [`Stage::fd_ready`](crate::Stage::fd_ready) gets it.
+/// A ready descriptor, for [`Stage::fd_ready`](crate::Stage::fd_ready).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FdReady {
-    /// The descriptor, by what [`Opening::watch_fd`](crate::Opening::watch_fd) returned for it.
+    /// The descriptor, as [`Opening::watch_fd`](crate::Opening::watch_fd) returned it.
     pub fd: FdId,
     /// A read would not block; at the end of a stream it reads nothing.
     pub readable: bool,
     /// A write would not block.
     pub writable: bool,
-    /// The other end is closed, or the descriptor has failed (POLLHUP, POLLERR). It is watched no
-    /// longer: what is left in it must be read now, or by the stage's own polls.
+    /// The other end is closed, or the descriptor has failed (POLLHUP, POLLERR). It is no longer
+    /// watched: the rest of its data must be read now, or by the stage's own polls.
     pub closed: bool,
 }
 
-/// Whether a descriptor is watched further.
+/// Whether to keep watching a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FdNext {
-    /// It is.
+    /// Keep watching it.
     Watch,
-    /// It is not, for good, e.g. at the end of a stream, which stays readable for ever.
+    /// Stop watching it for good, e.g. at the end of a stream, which stays readable for ever.
     Unwatch,
 }
 
 #[derive(Debug)]
 pub(crate) struct Fds {
     epoll: OwnedFd,
-    /// Duplicates of the stage's own, so that none is closed and given to another file while it is
-    /// watched; `None` once it is watched no longer.
+    /// The stage's own duplicates, so that no number is closed and given to another file while it
+    /// is watched; `None` once it is no longer watched.
     fds: Vec<Option<(OwnedFd, PollFlags)>>,
-    /// The shortest of the intervals asked for.
+    /// The shortest of the requested intervals.
     look_every_ns: Tick,
 }
 
@@ -101,7 +101,7 @@ impl Fds {
         self.look_every_ns
     }
 
-    /// Looks, and gives each descriptor that is ready to `ready`.
+    /// Looks, and passes each ready descriptor to `ready`.
     pub(crate) fn look(&mut self, mut ready: impl FnMut(FdReady) -> FdNext) {
         for first in (0..self.fds.len()).step_by(AT_ONCE) {
             let found = self.poll(first);
@@ -120,30 +120,30 @@ impl Fds {
         }
     }
 
-    /// What there is of [`AT_ONCE`] descriptors, by ppoll(2): epoll_pwait2(2) is refused by some
-    /// seccomp filters and by valgrind.
+    /// Returns the events of [`AT_ONCE`] descriptors, by ppoll(2): some seccomp filters and
+    /// valgrind refuse epoll_pwait2(2).
     fn poll(&self, first: usize) -> [PollFlags; AT_ONCE] {
         const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // Where there is no descriptor, the instance, asked for nothing.
+        // The instance, with no events, stands in for missing descriptors.
         let mut fds = std::array::from_fn(|at| match self.fds.get(first + at) {
             Some(Some((fd, flags))) => PollFd::new(fd, *flags),
             _ => PollFd::new(&self.epoll, PollFlags::empty()),
         });
         match rustix::event::poll(&mut fds, Some(&NO_WAIT)) {
             Ok(_) => fds.map(|fd| fd.revents()),
-            // For want of memory, or by a signal: what is ready still is at the next look.
+            // Out of memory, or a signal: the next look finds the same descriptors ready.
             Err(_) => [PollFlags::empty(); AT_ONCE],
         }
     }
 
-    /// Watches none any longer.
+    /// Stops watching all of them.
     pub(crate) fn unwatch_all(&mut self) {
         (0..self.fds.len() as u32).for_each(|id| self.unwatch(FdId(id)));
     }
 
     fn unwatch(&mut self, fd: FdId) {
         if let Some((own, _)) = self.fds[fd.0 as usize].take() {
-            // It is in the instance until now.
+            // The instance has held it until now.
             let _ = epoll::delete(&self.epoll, own);
         }
     }
@@ -169,13 +169,13 @@ mod tests {
         fds
     }
 
-    /// Whether it would end a sleep.
+    /// Whether the instance would end a sleep.
     fn wakes(fds: &Fds) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         rustix::event::poll(&mut [PollFd::new(fds, PollFlags::IN)], Some(&now)).unwrap() > 0
     }
 
-    /// What a look tells: readable, writable, closed.
+    /// Returns the events of a look: readable, writable, closed.
     fn looked(fds: &mut Fds, next: FdNext) -> Vec<[bool; 3]> {
         let mut told = Vec::new();
         fds.look(|ready| {
@@ -205,7 +205,7 @@ mod tests {
         let (reader, writer) = std::io::pipe().unwrap();
         let mut fds = watched(&writer, FdInterest::Write);
         drop(reader);
-        // POLLERR, and no POLLHUP: poll(2).
+        // POLLERR without POLLHUP: poll(2).
         let told = looked(&mut fds, FdNext::Watch);
         assert!(matches!(told[..], [[false, _, true]]), "{told:?}");
         assert!(!wakes(&fds) && looked(&mut fds, FdNext::Watch).is_empty());

@@ -1,4 +1,4 @@
-//! What a stage may wait for besides packets: timers, and descriptors.
+//! A stage's wait sources besides packets: timers and descriptors.
 
 pub(crate) mod fds;
 pub(crate) mod wheel;

@@ -1,15 +1,16 @@
 //! The timers of a stage: a hierarchical timing wheel of nanoseconds, of a fixed number of timers.
 //!
 //! Eleven levels of 64 slots cover 64 bits. A timer lies on the level of the highest six bits in
-//! which its tick differs from the wheel's time, in the slot that those bits say. So the first slot
-//! of the lowest level that has one holds the timers that are due first. When the time reaches a
-//! slot its timers move to lower levels; at the lowest, a slot is one tick, and they are due.
+//! which its tick differs from the wheel's time, in the slot that those bits name. So the first
+//! occupied slot of the lowest occupied level holds the timers that are due first. When the time
+//! reaches a slot, its timers move to lower levels; at the lowest, a slot is one tick, and they are
+//! due.
 //!
-//! Guarantees: arming, arming again and canceling take the same time however many timers there are;
-//! a timer moves down ten times at most. Timers are due at their tick, never before, in the order
-//! of their ticks, and those of one tick in the order in which they were armed. A tick before the
-//! wheel's time counts as that time. A [`TimerId`] is valid until its timer is due or canceled, and
-//! never for another. Nothing is allocated after [`Wheel::new`].
+//! Guarantees: arming, rearming and canceling take the same time with any number of timers; a timer
+//! moves down ten times at most. Timers are due at their tick, never before, in the order of their
+//! ticks, and timers of one tick in the order in which they were armed. A tick before the wheel's
+//! time counts as that time. A [`TimerId`] is valid until its timer is due or canceled, and never
+//! for another. Nothing is allocated after [`Wheel::new`].
 //!
 //! No crate served: tokio-util's needs tokio's runtime; hierarchical_hash_wheel_timer and its
 //! descendants allocate for each timer or slot; nexus-timer counts milliseconds of `Instant`, and
@@ -31,14 +32,14 @@ const LEVELS: usize = u64::BITS.div_ceil(LEVEL_BITS) as usize;
 const NONE: u32 = u32::MAX;
 
 const INDEX_BITS: u32 = 20;
-/// A timer that has been used so often is not used again: its next handle would be an old one.
+/// A timer used this often is not used again: its next handle would equal an old one.
 const GENERATION_MAX: u64 = (1 << (u64::BITS - INDEX_BITS)) - 1;
 
 const _: () = assert!(TIMERS_MAX as u64 <= 1 << INDEX_BITS, "an index fits its bits");
 const _: () = assert!(size_of::<Timer>() as u64 <= TIMER_BYTES, "the plan's sum covers what is allocated");
 
-/// The handle of an armed timer, of one stage. It becomes invalid when the timer is due or
-/// canceled, and is never valid again.
+/// The handle of one stage's armed timer. It becomes invalid when the timer is due or canceled, and
+/// is never valid again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TimerId(u64);
 
@@ -56,12 +57,12 @@ impl TimerId {
     }
 }
 
-/// A timer that is due: [`Stage::timers`](crate::Stage::timers) gets a batch of them.
+/// A due timer; [`Stage::timers`](crate::Stage::timers) gets a batch of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DueTimer {
     /// Its handle, which is no longer valid.
     pub id: TimerId,
-    /// What the stage armed it with.
+    /// The tag that the stage armed it with.
     pub tag: u64,
     /// The tick for which it was armed; it may be past.
     pub at_ns: Tick,
@@ -72,7 +73,7 @@ struct Timer {
     at_ns: Tick,
     tag: u64,
     generation: u64,
-    /// In its slot; or in the list of free ones.
+    /// Its links in its slot's list, or in the free list.
     next: u32,
     previous: u32,
     /// Its slot while it is armed, else [`NONE`].
@@ -83,7 +84,7 @@ struct Timer {
 struct Slot {
     first: u32,
     last: u32,
-    /// No timer of the slot is due before.
+    /// No timer of the slot is due before this.
     least_ns: Tick,
 }
 
@@ -93,13 +94,13 @@ impl Slot {
 
 #[derive(Debug)]
 pub(crate) struct Wheel {
-    /// Every timer that was due before has been taken out.
+    /// All timers due before this tick have been taken out.
     time_ns: Tick,
     timers: Box<[Timer]>,
     slots: Box<[Slot]>,
-    /// Which slots of each level have timers.
+    /// The occupied slots of each level, as bits.
     taken: [u64; LEVELS],
-    /// Which levels have.
+    /// The occupied levels, as bits.
     levels: u32,
     free: u32,
     armed: u32,
@@ -139,7 +140,7 @@ impl Wheel {
         Some(id)
     }
 
-    /// Moves an armed timer to another tick. False if it is not armed any more.
+    /// Moves an armed timer to another tick. Returns false if it is no longer armed.
     pub(crate) fn rearm(&mut self, id: TimerId, at_ns: Tick) -> bool {
         let Some(index) = self.find(id) else { return false };
         self.unlink(index);
@@ -148,7 +149,7 @@ impl Wheel {
         true
     }
 
-    /// False if it is not armed any more.
+    /// Cancels a timer. Returns false if it is no longer armed.
     pub(crate) fn cancel(&mut self, id: TimerId) -> bool {
         let Some(index) = self.find(id) else { return false };
         self.unlink(index);
@@ -156,7 +157,7 @@ impl Wheel {
         true
     }
 
-    /// Moves timers that are due at `now_ns` to `due`, as many as it has room for.
+    /// Moves timers due at `now_ns` to `due`, as many as it has room for.
     pub(crate) fn expire(&mut self, now_ns: Tick, due: &mut Vec<DueTimer>) {
         while due.len() < due.capacity() {
             let Some((level, slot)) = self.first() else { break };
@@ -165,7 +166,7 @@ impl Wheel {
                 break;
             }
             let Slot { first, last, .. } = self.slots[slot];
-            // A slot of a level above may hold timers of any order, unless it is one alone.
+            // A slot of a higher level may hold timers in any order, unless it holds a single one.
             let at_ns = self.timers[first as usize].at_ns.max(start_ns);
             if level == 0 || (first == last && at_ns <= now_ns) {
                 self.time_ns = at_ns.min(now_ns);
@@ -176,13 +177,13 @@ impl Wheel {
                 self.spread(slot);
             }
         }
-        // Otherwise there may be more.
+        // With `due` full, there may be more.
         if due.len() < due.capacity() {
             self.time_ns = self.time_ns.max(now_ns);
         }
     }
 
-    /// When to call [`Wheel::expire`] next: the tick of the timer that is due first, or earlier if
+    /// Returns when to call [`Wheel::expire`] next: the tick of the first due timer, or earlier if
     /// that was canceled.
     pub(crate) fn next_ns(&self) -> Option<Tick> {
         self.first().map(|(_, slot)| self.slots[slot].least_ns)
@@ -192,7 +193,7 @@ impl Wheel {
         self.armed
     }
 
-    /// No timer is armed from now on.
+    /// Closes the wheel: no timer can be armed from now on.
     pub(crate) fn close(&mut self) {
         self.closed = true;
     }
@@ -202,7 +203,7 @@ impl Wheel {
         (timer.generation == id.generation() && timer.slot != NONE).then_some(id.index() as u32)
     }
 
-    /// The first slot that has timers, and its level.
+    /// Returns the first occupied slot, and its level.
     fn first(&self) -> Option<(usize, usize)> {
         if self.levels == 0 {
             return None;
@@ -211,7 +212,7 @@ impl Wheel {
         Some((level, level * SLOTS + self.taken[level].trailing_zeros() as usize))
     }
 
-    /// The first tick of a slot.
+    /// Returns the first tick of a slot.
     fn start_ns(&self, level: usize, slot: usize) -> Tick {
         let shift = level as u32 * LEVEL_BITS;
         let above = self.time_ns.checked_shr(shift + LEVEL_BITS).unwrap_or(0);
@@ -221,7 +222,7 @@ impl Wheel {
 
     fn link(&mut self, index: u32) {
         let timer = &mut self.timers[index as usize];
-        // What is past is due now.
+        // A past tick is due now.
         let at_ns = timer.at_ns.max(self.time_ns);
         let level = match (at_ns ^ self.time_ns).checked_ilog2() {
             Some(bit) => (bit / LEVEL_BITS) as usize,
@@ -268,7 +269,7 @@ impl Wheel {
         }
     }
 
-    /// Moves the timers of a slot, which the time has reached, to lower levels.
+    /// Moves the timers of a slot that the time has reached to lower levels.
     fn spread(&mut self, number: usize) {
         let mut index = self.slots[number].first;
         self.empty(number);

@@ -8,7 +8,7 @@ use super::*;
 
 const TIMERS: u32 = 48;
 
-/// What is due when, in the order in which it was armed.
+/// The armed timers by tick, each tick's in the order in which they were armed.
 #[derive(Default)]
 struct Oracle {
     time_ns: Tick,
@@ -56,7 +56,7 @@ enum Step {
     Pass {
         ns: u64,
     },
-    /// To just before, at, or just after the first tick.
+    /// Lets time pass to just before, at, or just after the first tick.
     PassTo {
         past: i64,
     },
