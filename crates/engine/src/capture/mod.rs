@@ -1,4 +1,4 @@
-//! Captures, on the lcore: what is copied, and how a capture comes and goes.
+//! Captures, on the lcore: how packets are copied, and how a capture begins and ends.
 
 pub(crate) mod desk;
 pub(crate) mod spec;

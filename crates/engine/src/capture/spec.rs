@@ -1,16 +1,17 @@
-//! What a capture is asked for, and why it is refused.
+//! The settings of a capture, and the reasons to refuse it.
 
-/// Which packets a capture copies, and how much of each.
+/// The packets that a capture copies, and how much of each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CaptureSpec {
-    /// Where, each once: `port.NAME`; `stage.NAME` or `stage.NAME.OUTPUT`, for what the stage
-    /// sends; `ring.NAME` or `injector.NAME`, for what is taken from it. Empty: at every port.
+    /// The points, each once: `port.NAME`; `stage.NAME` or `stage.NAME.OUTPUT`, for packets that
+    /// the stage sends; `ring.NAME` or `injector.NAME`, for packets taken from it. Empty: every
+    /// port.
     pub points: Vec<String>,
-    /// Bytes of a packet that are kept, from its first on.
+    /// The number of a packet's first bytes that are kept.
     pub snap_bytes: usize,
-    /// Only packets that have these bytes.
+    /// Only packets with these bytes are copied.
     pub filter: Option<CaptureFilter>,
-    /// Packets of one lcore that may wait to be taken; what comes while as many wait is lost, and
+    /// Packets of one lcore that may wait to be taken. Further packets are lost meanwhile, and
     /// counted.
     pub depth_packets: usize,
 }
@@ -18,9 +19,9 @@ pub struct CaptureSpec {
 /// Bytes that a packet must have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CaptureFilter {
-    /// Where in the packet they begin.
+    /// Their offset in the packet.
     pub offset_bytes: usize,
-    /// What is there.
+    /// The bytes.
     pub bytes: Vec<u8>,
 }
 
@@ -31,14 +32,14 @@ impl CaptureFilter {
 }
 
 impl CaptureSpec {
-    /// The most bytes of a packet.
+    /// The most bytes kept of a packet.
     pub const SNAP_BYTES_MAX: usize = 65_535;
     /// The most packets that may wait.
     pub const DEPTH_PACKETS_MAX: usize = 65_536;
-    /// Bytes that the packets of one lcore that wait may take.
+    /// The most memory for the waiting packets of one lcore, in bytes.
     pub const WAITING_BYTES_MAX: usize = 64 << 20;
 
-    /// Insists that the capture's memory is bounded.
+    /// Checks that the capture's memory is bounded.
     pub(crate) fn check(&self) -> Result<(), CaptureError> {
         let CaptureSpec { snap_bytes, depth_packets, .. } = self;
         let invalid = |why| Err(CaptureError::Invalid { why });
@@ -64,30 +65,30 @@ impl CaptureSpec {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CaptureError {
-    /// Something that can't be done is asked for.
+    /// The settings ask for something impossible.
     #[error("{why}")]
     Invalid {
-        /// What, and what can be.
+        /// What was asked for, and what is possible.
         why: String,
     },
-    /// The plan has no such place.
+    /// The plan has no such point.
     #[error("nothing can be captured at {asked:?}; what can be is {}", known.join(", "))]
     NoPoint {
-        /// What was asked for.
+        /// The point asked for.
         asked: String,
-        /// Where there can be a capture.
+        /// The points that a capture may have.
         known: Vec<String>,
     },
     /// A run has one capture at a time.
     #[error("another capture is under way; end it, or wait for it")]
     Busy,
-    /// An lcore has not ended its part of the capture before: a stage there does not return.
+    /// An lcore has not ended its part of the last capture: a stage there does not return.
     #[error("the lcore {lcore:?} has not heard yet that the last capture ended; ask again")]
     LcoreLate {
         /// Its name.
         lcore: String,
     },
-    /// There is nothing to capture any more.
+    /// The run has nothing more to capture.
     #[error("the run is over")]
     Over,
 }

@@ -1,5 +1,5 @@
-//! The lcore's part of a capture: it copies packets that pass a port, leave a stage or come by a
-//! ring into buffers that were made before, and hands them to the thread that takes them.
+//! The lcore's part of a capture: it copies packets that pass a port, leave a stage or come from a
+//! ring into buffers made beforehand, and hands them to the capture's thread.
 //!
 //! ```text
 //!   thread of the capture                lcore
@@ -7,13 +7,14 @@
 //!   reads, and gives it back ◀── kept ── hands it over
 //! ```
 //!
-//! Guarantees: nothing is allocated or freed on the lcore, and it waits for nobody: where no buffer
-//! is free the packet is lost to the capture, and counted. A packet is copied once a point: when a
-//! port has received it or has taken it to be posted, when the call of a stage that sent it has
+//! Guarantees: nothing is allocated or freed on the lcore, and it waits for nobody: without a free
+//! buffer the packet is lost to the capture, and counted. A packet is copied once per point: when a
+//! port has received it or has taken it to be posted, when the call of the stage that sent it has
 //! returned, or when it was taken from a ring. An lcore without a capture runs code that knows
-//! nothing of one, but for one question a batch at ports with many connections or operations.
+//! nothing of one, except for one test per batch at ports with many connections or operations.
 //!
-//! What a stage sent is seen by the sinks, as a trace sees it: what a sink has more after the call.
+//! A stage's packets are found at the sinks, like in a trace: those that a sink has gained over the
+//! call.
 
 #[cfg(test)]
 mod tests;
@@ -30,26 +31,25 @@ use crate::stats::clock::{Clock, Tick};
 use crate::stats::counter::{Count, Shared};
 use crate::stats::counters::{RingConsumerStats, StageStats};
 
-/// Which way a captured packet went.
+/// The direction of a captured packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaptureDirection {
-    /// It was received.
+    /// Received.
     Received,
-    /// It was posted to be sent.
+    /// Posted to be sent.
     Sent,
-    /// It went from one place of the run to another: a stage sent it, or it was taken from a ring
-    /// or an injector.
+    /// Within the run: a stage sent it, or it was taken from a ring or an injector.
     Within,
 }
 
-/// The queue pair that a captured packet came or went by.
+/// The queue pair by which a captured packet came or went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapturePath {
     /// Its transport.
     pub transport: Transport,
     /// The queue pair of this run.
     pub local: Endpoint,
-    /// The one at the other end, as far as it is known.
+    /// The peer's queue pair, as far as it is known.
     pub peer: Option<Endpoint>,
 }
 
@@ -58,7 +58,7 @@ impl CapturePath {
         CapturePath { transport: qp.transport(), local: qp.endpoint(), peer: qp.peer() }
     }
 
-    /// Of a message that was received: on UD the completion says who sent it.
+    /// Returns the path of a received message: on UD the completion names the sender.
     fn back(self, completion: &Completion, packet: &Packet) -> CapturePath {
         if self.transport != Transport::Ud {
             return self;
@@ -69,20 +69,20 @@ impl CapturePath {
     }
 }
 
-/// A packet that was captured.
+/// A captured packet.
 #[derive(Debug)]
 pub struct Captured {
-    /// Where: its place in [`Capture::points`](crate::Capture::points).
+    /// Its point, as an index of [`Capture::points`](crate::Capture::points).
     pub point: usize,
-    /// When it was copied, by the run's clock.
+    /// The time of the copy, by the run's clock.
     pub at_ns: Tick,
-    /// Bytes of the whole packet.
+    /// The length of the whole packet.
     pub len_bytes: usize,
-    /// Which way it went.
+    /// Its direction.
     pub direction: CaptureDirection,
-    /// By which queue pair; `None` of one that the port does not have yet.
+    /// Its queue pair; `None` if the port does not have it yet.
     pub path: Option<CapturePath>,
-    /// The immediate data that it came with.
+    /// The immediate data that came with it.
     pub immediate: Option<u32>,
     kept_bytes: usize,
     pub(crate) buffer: Box<[u8]>,
@@ -95,47 +95,47 @@ impl Captured {
     }
 }
 
-/// What one lcore counts at one point.
+/// The counts of one lcore at one point.
 #[derive(Debug, Default)]
 pub(crate) struct TapCounts {
     /// Packets that passed the filter.
     pub(crate) seen: Count,
-    /// Those of them for which no buffer was free.
+    /// Packets for which no buffer was free.
     pub(crate) lost: Count,
 }
 
 /// A point of a capture on this lcore.
 #[derive(Debug)]
 pub(crate) struct TapPoint {
-    /// Its place among the points of the capture.
+    /// Its index among the points of the capture.
     pub(crate) point: usize,
     pub(crate) place: TapPlace,
     pub(crate) counts: Shared<TapCounts>,
 }
 
-/// Where packets are copied, as the lcore knows that place.
+/// The lcore's view of a point.
 #[derive(Debug)]
 pub(crate) enum TapPlace {
     /// A port, by its place in the plan.
     Port(u16),
-    /// What the stage with these counters sends, over one of its outputs or over all.
+    /// The packets sent by the stage with these counters, to one of its outputs or to all.
     Stage { stats: Shared<StageStats>, output: Option<usize> },
-    /// What is taken from a ring, by the counters of its lanes, or from an injector.
+    /// The packets taken from a ring, by the counters of its lanes, or from an injector.
     Ring(Vec<Shared<RingConsumerStats>>),
 }
 
-/// A sink, as a capture looks at it.
+/// A capture's view of a sink.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TapSink<'a> {
     pub(crate) batch: &'a Batch,
-    /// Packets that later ones have put out of it so far.
+    /// Its packets that later ones have displaced so far.
     pub(crate) displaced: u64,
 }
 
-/// Sinks of an lcore whose packets are looked at; a plan has fewer.
+/// The sinks of an lcore that are examined; a plan has fewer.
 const SINKS_MAX: usize = 4_096;
 
-/// Packets without a buffer of which it is kept, until they are posted, that they are lost.
+/// The number of packets without a buffer that are remembered until they are posted.
 const LOST_ROOM: usize = 4096;
 
 /// See the top of this file.
@@ -148,16 +148,16 @@ pub(crate) struct Tap {
     free: Consumer<Box<[u8]>>,
     /// Copies of packets that are about to be posted, each with its place among them.
     offered: Vec<(usize, Captured)>,
-    /// The places of those for which there was no buffer.
+    /// The places of offered packets for which there was no buffer.
     unkept: Vec<usize>,
     /// Buffers of packets that were not posted.
     spare: Vec<Box<[u8]>>,
-    /// What each sink had taken, ever, before the stage was called that is being called.
+    /// The total of packets that each sink had taken before the present call of a stage.
     taken: Vec<u64>,
     clock: Clock,
 }
 
-/// A tap, and what the thread of the capture has of it.
+/// A tap, and the ends of the capture's thread.
 #[derive(Debug)]
 pub(crate) struct TapEnds {
     pub(crate) tap: Tap,
@@ -166,7 +166,7 @@ pub(crate) struct TapEnds {
 }
 
 impl TapEnds {
-    /// With all its buffers, made and touched here.
+    /// Makes a tap with all its buffers, which are touched here.
     pub(crate) fn new(points: Box<[TapPoint]>, spec: &CaptureSpec, clock: Clock) -> TapEnds {
         let CaptureSpec { snap_bytes, depth_packets: depth, .. } = *spec;
         let (kept, taken) = spsc(depth);
@@ -188,7 +188,7 @@ impl TapEnds {
     }
 }
 
-/// What the packets of a batch have in common.
+/// The common data of a batch's packets.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     point: usize,
@@ -199,7 +199,7 @@ struct Seen {
 }
 
 impl Tap {
-    /// Copies a packet that a port has received.
+    /// Copies a received packet.
     pub(crate) fn received(&mut self, port: u16, packet: &Packet, path: Option<CapturePath>, completion: &Completion) {
         let Some(at) = self.place_of(port).filter(|_| self.wants(packet)) else { return };
         let path = path.map(|path| path.back(completion, packet));
@@ -211,11 +211,11 @@ impl Tap {
         }
     }
 
-    /// Copies packets that a port is about to post: [`Tap::posted`] says how many of them it did.
+    /// Copies packets that a port is about to post; [`Tap::posted`] then says how many it did.
     pub(crate) fn offer(&mut self, port: u16, packets: &[Packet], qp: &QueuePair) {
         let Some(at) = self.place_of(port) else { return };
         let seen = Seen { path: Some(CapturePath::of(qp)), ..self.seen(at) };
-        // What the send queue has no room for is offered again.
+        // Packets beyond the send queue's room are offered again.
         for (place, packet) in packets.iter().enumerate().take(qp.send_room()) {
             if !self.wants(packet) {
                 continue;
@@ -228,7 +228,7 @@ impl Tap {
         }
     }
 
-    /// The first `count` of the packets that were offered are posted.
+    /// Keeps the copies of the first `count` offered packets, which are posted.
     pub(crate) fn posted(&mut self, port: u16, count: usize) {
         let Some(at) = self.place_of(port) else { return };
         let mut offered = std::mem::take(&mut self.offered);
@@ -250,7 +250,7 @@ impl Tap {
         }
     }
 
-    /// The call has returned: copies what it sent. `leads`: whether that output of the stage, or
+    /// The call has returned: copies its packets. `leads`: whether that output of the stage, or
     /// any, leads to the sink of this number.
     pub(crate) fn returned<'a>(
         &mut self,
@@ -267,7 +267,7 @@ impl Tap {
                     let packets = sink.batch.as_slice();
                     let there = sent.min(packets.len());
                     self.pass(at, &packets[packets.len() - there..]);
-                    // Later ones have put them out already.
+                    // Later packets have displaced them already.
                     (there..sent).for_each(|_| self.points[at].lose());
                 }
             }
@@ -275,7 +275,7 @@ impl Tap {
         self.taken = taken;
     }
 
-    /// Copies packets that were taken from a ring, or an injector.
+    /// Copies packets taken from a ring or an injector.
     pub(crate) fn popped(&mut self, ring: &Shared<RingConsumerStats>, packets: &[Packet]) {
         for at in 0..self.points.len() {
             if self.points[at].is_at(ring) {
@@ -306,13 +306,13 @@ impl Tap {
         self.filter.as_ref().is_none_or(|filter| filter.matches(packet.data()))
     }
 
-    /// What is seen now, at one of its points, on its way out.
+    /// Returns the data of packets that go out at one of its points now.
     fn seen(&self, at: usize) -> Seen {
         let (point, at_ns) = (self.points[at].point, self.clock.now_ns());
         Seen { point, at_ns, direction: CaptureDirection::Sent, path: None, immediate: None }
     }
 
-    /// `None`: no buffer is free.
+    /// Copies a packet. `None`: no buffer is free.
     fn copy(&mut self, packet: &Packet, seen: Seen) -> Option<Captured> {
         let mut buffer = self.spare.pop().or_else(|| self.free.pop())?;
         let data = packet.data();
@@ -325,7 +325,7 @@ impl Tap {
     /// Hands a copy over.
     fn keep(&mut self, at: usize, captured: Captured) {
         self.points[at].counts.seen.add(1);
-        // There is room for as many as there are buffers.
+        // There is room for as many copies as there are buffers.
         if let Err(captured) = self.kept.push(captured) {
             self.spare.push(captured.buffer);
         }
@@ -333,15 +333,15 @@ impl Tap {
 }
 
 impl TapSink<'_> {
-    /// Packets that it has taken: more by as many as come.
+    /// Returns the total of packets taken: it rises by one with each.
     fn taken(self) -> u64 {
         self.batch.len() as u64 + self.displaced
     }
 }
 
 impl TapPoint {
-    /// Which output of the stage is captured here: the inner `None` are all. `None`: nothing of the
-    /// stage.
+    /// Returns the stage's output that is captured here; the inner `None`: all outputs. `None`:
+    /// this point is not the stage's.
     fn output_of(&self, stage: &Shared<StageStats>) -> Option<Option<usize>> {
         match &self.place {
             TapPlace::Stage { stats, output } if Arc::ptr_eq(stats, stage) => Some(*output),

@@ -100,7 +100,7 @@ fn what_a_stage_sent_is_kept_by_output_and_what_was_put_out_already_is_lost() {
     put(&mut batches[1], &[2, 3]);
     tap.calls(&stage, [(&batches[0], 0), (&batches[1], 5)].map(tap_sink).into_iter());
     put(&mut batches[0], &[4, 5]);
-    // Three more come to where there is room for two.
+    // Three more packets arrive where there is room for two.
     batches[1].clear();
     put(&mut batches[1], &[7, 8]);
     let after = [(&batches[0], 0), (&batches[1], 8)].map(tap_sink);
