@@ -1,11 +1,11 @@
-//! What an lcore records while it is traced: events of 16 bytes, each with its time.
+//! The events that a traced lcore records: 16 bytes each, with a time.
 
 use crate::stats::clock::Tick;
 
-/// Declares the kinds of events with their numbers, which the control socket's protocol has.
+/// Declares the kinds of events with the numbers of the control socket's protocol.
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident = $number:literal,)+) => {
-        /// What an event is, and what its place and its value mean.
+        /// The kind of an event, which gives its place and its value their meaning.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum TraceKind {
@@ -13,7 +13,7 @@ macro_rules! kinds {
         }
 
         impl TraceKind {
-            /// The kind of this number.
+            /// Returns the kind with this number.
             pub fn from_number(number: u8) -> Option<TraceKind> {
                 match number {
                     $($number => Some(TraceKind::$kind),)+
@@ -25,16 +25,16 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// A turn that found work began. Value: the nanoseconds since the lcore looked for work before,
-    /// or awoke: what it found had waited for that long at most.
+    /// A turn that found work began. Value: the nanoseconds since the lcore last looked for work,
+    /// or awoke: the longest that this work had waited.
     Turn = 1,
     /// The turn ended.
     TurnEnd = 2,
-    /// A stage (place) is called with a batch of packets (value).
+    /// A stage (place) is called with a batch. Value: its packets.
     Process = 3,
     /// A stage (place) is polled.
     Poll = 4,
-    /// The stage returned, and has sent packets (value).
+    /// The stage returned. Value: the packets that it has sent.
     Return = 5,
     /// A port (place) has received a packet.
     Received = 6,
@@ -50,29 +50,29 @@ kinds! {
     Posted = 11,
     /// A port (place) has dropped a packet that it was to send.
     Dropped = 12,
-    /// The lcore awoke at that time. Place: a cause ([`TraceKind::CAUSES`]). Value: for how many
-    /// nanoseconds it had slept.
+    /// The lcore awoke at that time. Place: a cause ([`TraceKind::CAUSES`]). Value: the nanoseconds
+    /// that it had slept.
     Asleep = 13,
-    /// The lcore found at that time that it had been kept from its CPU since it read the clock
-    /// before. Value: for how many nanoseconds.
+    /// The lcore found at that time that it had been kept from its CPU since it last read the
+    /// clock. Value: for how many nanoseconds.
     Stolen = 14,
-    /// Turns of the lcore (value) that were not recorded since the trace began: more were recorded
-    /// than could be taken.
+    /// Turns of the lcore (value) that were not recorded since the trace began: the lcore recorded
+    /// more events than could be taken.
     Lost = 15,
-    /// All that was recorded by the lcores before the trace looked, at that time, has come.
+    /// All events that the lcores recorded before this time, at which the trace looked, have come.
     Now = 16,
-    /// What follows is of an lcore (place).
+    /// The following events are of an lcore (place).
     Lcore = 17,
-    /// The lcore records nothing from then until its next event. What it does with its packets
-    /// meanwhile is not known.
+    /// The lcore records nothing from then until its next event. The ways of its packets meanwhile
+    /// are not known.
     Rests = 18,
 }
 
 impl TraceKind {
-    /// What ended a sleep, by the place of [`TraceKind::Asleep`].
+    /// The causes that end a sleep, by the place of [`TraceKind::Asleep`].
     pub const CAUSES: [&str; 6] = ["completion", "ring", "fd", "control", "timer", "timeout"];
 
-    /// Whether its value is a packet.
+    /// Whether the event's value is a packet.
     pub fn is_of_packet(self) -> bool {
         use TraceKind as Kind;
         let of_packet =
@@ -87,10 +87,10 @@ const VALUE_MAX: u64 = (1 << 40) - 1;
 /// Set in the value of a packet that the filter marks.
 const MARK: u64 = 1 << 32;
 
-/// An event: when, what, where, and a value, which for packets is their number.
+/// An event: a time, a kind, a place, and a value, which for packets is their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceEvent {
-    /// By the run's clock.
+    /// The time, by the run's clock.
     pub at_ns: Tick,
     /// Value, place and kind: bits 0 to 39, 40 to 55, 56 to 63.
     word: u64,
@@ -100,25 +100,25 @@ impl TraceEvent {
     /// Bytes of an event.
     pub const BYTES: usize = 16;
 
-    /// An event; a value that is too high is the highest that there is.
+    /// Makes an event; a value that is too high becomes the highest.
     #[inline]
     pub fn new(kind: TraceKind, at_ns: Tick, place: u16, value: u64) -> TraceEvent {
         TraceEvent { at_ns, word: (kind as u64) << 56 | u64::from(place) << 40 | value.min(VALUE_MAX) }
     }
 
-    /// An event of a packet.
+    /// Makes an event of a packet.
     #[inline]
     pub fn of_packet(kind: TraceKind, at_ns: Tick, place: u16, packet: u32, is_marked: bool) -> TraceEvent {
         let mark = if is_marked { MARK } else { 0 };
         TraceEvent::new(kind, at_ns, place, u64::from(packet) | mark)
     }
 
-    /// What it is; `None`: a kind that is not known here.
+    /// The kind; `None`: a kind that is not known here.
     pub fn kind(&self) -> Option<TraceKind> {
         TraceKind::from_number((self.word >> 56) as u8)
     }
 
-    /// Where: its place among [`Trace::places`](crate::Trace::places), unless its kind says
+    /// The place: an index of [`Trace::places`](crate::Trace::places), unless the kind says
     /// otherwise.
     pub fn place(&self) -> u16 {
         (self.word >> 40) as u16
@@ -129,8 +129,7 @@ impl TraceEvent {
         self.word & VALUE_MAX
     }
 
-    /// The packet, by the number of its buffer: no other packet has that for as long as this one is
-    /// held.
+    /// The packet, by the number of its buffer, which no other packet has while this one is held.
     pub fn packet(&self) -> u32 {
         self.word as u32
     }
@@ -140,7 +139,7 @@ impl TraceEvent {
         self.word & MARK != 0
     }
 
-    /// As it goes to a client.
+    /// The event in the form that goes to a client.
     pub fn bytes(&self) -> [u8; TraceEvent::BYTES] {
         let mut bytes = [0; TraceEvent::BYTES];
         bytes[..8].copy_from_slice(&self.at_ns.to_le_bytes());
@@ -148,7 +147,7 @@ impl TraceEvent {
         bytes
     }
 
-    /// As a client reads it.
+    /// The event from the form that a client receives.
     pub fn from_bytes(bytes: [u8; TraceEvent::BYTES]) -> TraceEvent {
         let [at_ns, word] = [0, 8].map(|from| {
             let mut half = [0; 8];

@@ -1,4 +1,4 @@
-//! Traces, on the lcore: what is recorded of its turns, and how.
+//! Traces, on the lcore: how its turns are recorded.
 
 pub(crate) mod event;
 pub(crate) mod places;

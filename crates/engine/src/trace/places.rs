@@ -1,4 +1,4 @@
-//! The places and the packets of a run, by the numbers that events of a trace have.
+//! The numbers by which events of a trace name the places and the packets of a run.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use verbline_mem::{Packet, Pool};
 use crate::stats::counter::Shared;
 use crate::stats::counters::{RingConsumerStats, RingProducerStats, StageStats};
 
-/// The places of a run, as events name them, each with the counters by which its lcore knows it.
+/// The places of a run by number, each with the counters by which its lcore knows it.
 #[derive(Debug, Default)]
 pub(crate) struct Places {
     pub(crate) stages: Vec<(Shared<StageStats>, u16)>,
@@ -18,13 +18,13 @@ pub(crate) struct Places {
     pub(crate) ports_from: u16,
 }
 
-/// Packets of an unknown pool.
+/// The number of packets from an unknown pool.
 const NOBODY: u32 = u32::MAX;
 
 const LINE_BITS: u32 = 6;
 
-/// The packets of all pools, numbered by where they lie: in steps of a cache line, or of twice as
-/// much, and so on, where the pools are so large that there are not numbers for all lines.
+/// The packets of all pools, numbered by their address: in steps of a cache line, or of twice as
+/// much, and so on, where the pools are so large that there are not enough numbers for all lines.
 #[derive(Debug)]
 pub(crate) struct PacketNumbers {
     pools: Box<[PoolNumbers]>,
@@ -48,7 +48,7 @@ impl PacketNumbers {
         PacketNumbers::over(&memory.collect::<Vec<_>>())
     }
 
-    /// Of pools with this memory.
+    /// The numbers for pools with this memory.
     fn over(memory: &[Range<u64>]) -> PacketNumbers {
         let steps = |pool: &Range<u64>, bits: u32| (pool.end - pool.start).div_ceil(1 << bits);
         let fits = |bits: &u32| memory.iter().map(|pool| steps(pool, *bits)).sum::<u64>() <= NOBODY.into();
@@ -72,7 +72,7 @@ impl PacketNumbers {
     }
 }
 
-/// The place whose counters these are.
+/// Returns the place with these counters.
 pub(crate) fn place_of<T>(places: &[(Shared<T>, u16)], stats: &Shared<T>) -> u16 {
     places.iter().find(|(known, _)| Arc::ptr_eq(known, stats)).map_or(u16::MAX, |(_, place)| *place)
 }

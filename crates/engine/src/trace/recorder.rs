@@ -1,20 +1,20 @@
-//! The lcore's part of a trace: it notes what a turn does in memory that was made before, and hands
-//! whole turns to the thread that takes them.
+//! The lcore's part of a trace: it notes the steps of a turn in memory made beforehand, and hands
+//! whole turns to the trace's thread.
 //!
 //! ```text
 //!   lcore                                        thread of the trace
 //!   a turn's events ── all or none ── ring ────▶ takes them
 //! ```
 //!
-//! Where packets went is seen by the sinks: what a sink has more after a step came by that step. So
-//! neither ports nor stages know of a trace. A step looks at no sinks but those that it may have
-//! filled, and reads the clock only where it has something to note: a turn has more steps than
-//! packets.
+//! The ways of packets are found at the sinks: packets that a sink has gained over a step came from
+//! that step. So neither ports nor stages know of a trace. A step examines only the sinks that it
+//! may have filled, and reads the clock only if it has something to note: a turn has more steps
+//! than packets.
 //!
 //! Guarantees: nothing is allocated or freed on the lcore, and it waits for nobody: a turn that
 //! finds no room in the ring is lost to the trace as a whole, and counted. Turns without work leave
-//! no event. An lcore without a trace runs code that knows nothing of one, and so does one between
-//! two windows of a trace that samples, but for the question whether the next has begun.
+//! no event. An lcore without a trace runs code that knows nothing of one; so does one between two
+//! windows of a sampling trace, except for the test whether the next window has begun.
 
 #[cfg(test)]
 mod tests;
@@ -42,7 +42,7 @@ const RING_EVENTS: usize = 65_536;
 /// Events of a turn.
 const TURN_EVENTS: usize = 8_192;
 
-/// Sinks of an lcore whose packets are followed; a plan has fewer.
+/// The sinks of an lcore whose packets are followed; a plan has fewer.
 const SINKS_MAX: usize = 4_096;
 
 /// Polls that take less and send nothing leave no event.
@@ -52,36 +52,37 @@ const SHORT_POLL_NS: u64 = 1_000;
 #[derive(Debug)]
 pub(crate) struct Recorder {
     events: Producer<TraceEvent>,
-    /// What the turn has done so far.
+    /// The events of the turn so far.
     turn: Vec<TraceEvent>,
-    /// It has done more than there is room for.
+    /// The turn has more events than there is room for.
     is_too_long: bool,
-    /// It is worth telling, though it found no work.
+    /// The turn is worth reporting, though it found no work.
     is_told: bool,
     told: Shared<Told>,
     places: Places,
     filter: Option<CaptureFilter>,
     packets: PacketNumbers,
-    /// How many packets each sink had when it was looked at last.
+    /// The number of packets in each sink at the last look.
     held: Vec<usize>,
-    /// The packets of a port or a ring before it takes them, and how many the port had posted.
+    /// The packets of a port or a ring before it takes them, and the port's count of posted
+    /// packets.
     waiting: Vec<u32>,
     tx_packets: u64,
-    /// When the lcore looked for work last, or awoke; and when it went to sleep.
+    /// When the lcore last looked for work, or awoke; and when it went to sleep.
     looked_ns: Tick,
     sleeps_ns: Tick,
-    /// What was stolen from it before this turn.
+    /// The time stolen from it before this turn.
     stolen_ns: u64,
-    /// Which turns are recorded; `None`: all.
+    /// The turns that are recorded; `None`: all.
     sampling: Option<Sampling>,
-    /// Nothing was recorded since the last event, which had no room to be told.
+    /// Nothing was recorded since the last event; the `Rests` event for it found no room yet.
     has_rested: bool,
-    /// The last turn was recorded for what it tells of the one before.
+    /// The last turn was recorded for its news of the one before.
     is_beyond: bool,
     clock: Clock,
 }
 
-/// A recorder, and what the thread of the trace has of it.
+/// A recorder, and the ends of the trace's thread.
 #[derive(Debug)]
 pub(crate) struct RecorderEnds {
     pub(crate) recorder: Recorder,
@@ -90,7 +91,7 @@ pub(crate) struct RecorderEnds {
 }
 
 impl RecorderEnds {
-    /// With all its memory, made and touched here.
+    /// Makes a recorder with all its memory, which is touched here.
     pub(crate) fn new(
         places: Places,
         pools: &[Pool],
@@ -137,7 +138,7 @@ impl Recorder {
         self.sleeps_ns = self.clock.now_ns();
     }
 
-    /// It awoke.
+    /// The lcore awoke.
     pub(crate) fn awoke(&mut self, cause: WakeCause) {
         self.looked_ns = self.clock.now_ns();
         let slept_ns = self.looked_ns.saturating_sub(self.sleeps_ns);
@@ -149,12 +150,12 @@ impl Recorder {
         self.sampling.is_some()
     }
 
-    /// Whether the next turn is recorded, as those before were, or were not.
+    /// Whether the next turn is recorded. `is_resting`: the last one was not.
     pub(crate) fn records(&mut self, is_resting: bool, stats: &LcoreStats) -> bool {
         let (now_ns, Some(sampling)) = (self.clock.now_ns(), &mut self.sampling) else { return true };
         let waited_ns = now_ns.saturating_sub(self.looked_ns);
         let is_sampled = sampling.records(now_ns, waited_ns);
-        // What was stolen from a turn the next one tells.
+        // Only the next turn can report the time stolen from this one.
         let was_long = !is_resting && waited_ns >= LATE_NS;
         self.is_beyond = !is_sampled && was_long && !self.is_beyond;
         if is_sampled || self.is_beyond {
@@ -162,7 +163,7 @@ impl Recorder {
         }
         (self.looked_ns, self.stolen_ns) = (now_ns, stats.stolen_ns.value());
         if is_resting {
-            // What woke it.
+            // Forget the cause of its waking.
             self.turn.clear();
         } else {
             self.note(TraceEvent::new(TraceKind::Rests, now_ns, 0, 0));
@@ -181,7 +182,7 @@ impl Recorder {
         if self.has_rested {
             self.note(TraceEvent::new(TraceKind::Rests, now_ns, 0, 0));
         }
-        // What happened between two turns.
+        // Events from between two turns.
         self.has_rested &= !self.keep();
         self.held.iter_mut().zip(sinks).for_each(|(held, sink)| *held = sink.batch.len());
         self.told.turn_ns.set(now_ns);
@@ -216,7 +217,7 @@ impl Recorder {
         self.added(TraceKind::Popped, &mut None, sink, sinks, |_| place);
     }
 
-    /// The stage with these counters is to be called with what is in a sink.
+    /// The stage with these counters is about to be called with the packets of a sink.
     pub(crate) fn entered(&mut self, stage: &Shared<StageStats>, sink: usize, sinks: &[Sink]) {
         let place = place_of(&self.places.stages, stage);
         let now_ns = self.clock.now_ns();
@@ -231,7 +232,7 @@ impl Recorder {
         self.set_held(sink, 0);
     }
 
-    /// The stage, whose outputs lead to the `reached` of the sinks, has returned.
+    /// The stage, whose outputs lead to the sinks that `reached` yields, has returned.
     pub(crate) fn returned(
         &mut self,
         stage: &Shared<StageStats>,
@@ -245,7 +246,7 @@ impl Recorder {
         self.note(TraceEvent::new(TraceKind::Return, now_ns, place, sent as u64));
     }
 
-    /// The stage is to be polled. Gives what [`Recorder::polled`] is to be told.
+    /// The stage is about to be polled. Returns arguments for [`Recorder::polled`].
     pub(crate) fn polls(&mut self, stage: &Shared<StageStats>) -> (usize, Tick) {
         let (place, now_ns, before) = (place_of(&self.places.stages, stage), self.clock.now_ns(), self.turn.len());
         self.calls(place, now_ns);
@@ -269,7 +270,7 @@ impl Recorder {
         let (before, began_ns) = began;
         self.returned(stage, reached, sinks);
         let is_long = self.turn.last().is_some_and(|last| last.at_ns.saturating_sub(began_ns) >= SHORT_POLL_NS);
-        // The call, its end, and what it sent between them.
+        // The call, its end, and the sent packets between them.
         let is_silent = self.turn.len() == before + 2;
         match is_long {
             true => self.is_told = true,
@@ -278,13 +279,13 @@ impl Recorder {
         }
     }
 
-    /// A port is to post what is in a sink; false: nothing is.
+    /// A port is about to post the packets of a sink. Returns false if there are none.
     pub(crate) fn posts(&mut self, stats: &PortStats, sink: usize, sinks: &[Sink]) -> bool {
         self.tx_packets = stats.tx_packets.value();
         self.await_in(&sinks[sink])
     }
 
-    /// The port at this place in the plan has posted, dropped, or left what was in the sink.
+    /// The port at this place in the plan has posted, dropped, or left the packets of the sink.
     pub(crate) fn posted(&mut self, port: u16, stats: &PortStats, sink: usize, sinks: &[Sink]) {
         let (place, now_ns) = (self.places.ports_from + port, self.clock.now_ns());
         let batch = &sinks[sink].batch;
@@ -301,13 +302,13 @@ impl Recorder {
         }
     }
 
-    /// A ring is to take what is in a sink. Gives when that was; `None`: nothing is.
+    /// A ring is about to take the packets of a sink. Returns the time; `None`: there are none.
     pub(crate) fn pushes(&mut self, sink: usize, sinks: &[Sink]) -> Option<Tick> {
-        // Before its consumer may pop them.
+        // Read before the ring's consumer may pop them.
         self.await_in(&sinks[sink]).then(|| self.clock.now_ns())
     }
 
-    /// The ring has taken the first `count` of them.
+    /// The ring has taken the first `count` packets.
     pub(crate) fn pushed(
         &mut self,
         ring: &Shared<RingProducerStats>,
@@ -323,7 +324,7 @@ impl Recorder {
         self.set_held(sink, sinks[sink].batch.len());
     }
 
-    /// What waits in a sink to be taken; false: nothing does.
+    /// Notes the packets that wait in a sink to be taken. Returns false if there are none.
     fn await_in(&mut self, sink: &Sink) -> bool {
         let packets = sink.batch.iter().take(TURN_EVENTS);
         self.waiting.clear();
@@ -331,8 +332,8 @@ impl Recorder {
         !self.waiting.is_empty()
     }
 
-    /// Notes each packet that has come into a sink since the last look, at a time that is read once
-    /// it is needed. Gives how many they are.
+    /// Notes each packet that has come into a sink since the last look, at a time that is read when
+    /// it is first needed. Returns their number.
     fn added(
         &mut self,
         kind: TraceKind,
@@ -372,7 +373,7 @@ impl Recorder {
         self.note(TraceEvent::new(kind, self.clock.now_ns(), place, value));
     }
 
-    /// Hands over what was noted: all of it, or none. False: it was lost.
+    /// Hands over the turn's events: all of them, or none. Returns false if they were lost.
     fn keep(&mut self) -> bool {
         let count = self.turn.len();
         if count == 0 {

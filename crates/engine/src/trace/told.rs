@@ -1,24 +1,24 @@
-//! What the thread of a trace sees of an lcore beside its events: what was lost, and the turn that
-//! stands, of which no event has come yet.
+//! The view that a trace's thread has of an lcore beside its events: lost turns, and the present
+//! turn, of which no event has come yet.
 
 use crate::stats::clock::Tick;
 use crate::stats::counter::Count;
 use crate::trace::event::{TraceEvent, TraceKind};
 
-/// What the thread of the trace sees of the recorder beside its events.
+/// The view that the trace's thread has of the recorder beside its events.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
-    /// Turns that were lost.
+    /// The number of lost turns.
     pub(crate) lost: Count,
-    /// When the turn began that stands; 0: none does.
+    /// The beginning of the present turn; 0: there is none.
     pub(crate) turn_ns: Count,
-    /// The place of the stage that is being called in it, plus one; 0: none is. And since when.
+    /// The place of the stage that it calls, plus one, or 0; and the beginning of that call.
     pub(crate) calls: Count,
     pub(crate) called_ns: Count,
 }
 
 impl Told {
-    /// The turn that stands, as events, as if it ended at `now_ns`.
+    /// Returns the events of the present turn, as if it ended at `now_ns`.
     pub(crate) fn standing(&self, now_ns: Tick) -> Option<Vec<TraceEvent>> {
         let turn_ns = Some(self.turn_ns.value()).filter(|turn_ns| *turn_ns > 0)?;
         let event = |kind, at_ns, place| TraceEvent::new(kind, at_ns, place, 0);

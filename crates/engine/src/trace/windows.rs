@@ -1,14 +1,14 @@
-//! When a trace records that leaves most of the time out: one millisecond in N (`one_in`), the same
-//! on all lcores, and one more as an lcore is late.
+//! The windows of a sampling trace: one millisecond in N (`one_in`), the same on all lcores, and
+//! one more as an lcore is late.
 //!
 //! A packet crosses its lcores in far less than a millisecond, so that most ways lie within one
-//! window. A packet is slow mostly because its lcore came late to look for it: the turn that comes
-//! late opens a window itself, on all lcores.
+//! window. A packet is slow mostly because its lcore came late to look for it: a late turn
+//! therefore opens a window itself, on all lcores.
 //!
-//! Guarantees: of the time one part in `one_in` is recorded, and half as much again for lcores that
-//! are late, but for what is late by far, and a turn behind a window whose last one was long. An
-//! lcore that records nothing reads the clock once a turn, and a line that is written once a
-//! window.
+//! Guarantees: one part in `one_in` of the time is recorded, and half as much again for late
+//! lcores; beyond that only turns that are late by far, and one turn after a window whose last turn
+//! was long. An lcore that records nothing reads the clock once a turn, and a cache line that is
+//! written once a window.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -19,31 +19,31 @@ use crate::stats::clock::Tick;
 /// A window has 2^20 ns, about a millisecond.
 const WINDOW_BITS: u32 = 20;
 
-/// Turns that begin this soon after the one before are never late.
+/// A turn that begins this soon after the last one is never late.
 const LATE_MIN_NS: u64 = 10_000;
 
-/// Each window takes 2^-10 off the longest wait: an lcore forgets one in about a second.
+/// Each window takes 2^-10 off the longest wait: an lcore forgets a wait in about a second.
 const FORGET_BITS: u32 = 10;
 
 /// The windows of a trace, which its lcores share.
 #[derive(Debug)]
 pub(crate) struct Windows {
     one_in: u64,
-    /// When an lcore that was late opened one last.
+    /// When a late lcore last opened a window.
     ///
     /// Relaxed everywhere: it carries no data. An lcore that reads it late records that much less,
     /// and of two that write at once either is right.
     opened_ns: AtomicU64,
 }
 
-/// An lcore's look at the windows.
+/// An lcore's view of the windows.
 #[derive(Debug)]
 pub(crate) struct Sampling {
     windows: Arc<Windows>,
-    /// The window of the last look, and whether it is one that is recorded.
+    /// The window of the last look, and whether it is recorded.
     window: u64,
     is_chosen: bool,
-    /// The longest wait of the last second, about.
+    /// The longest wait of about the last second.
     longest_ns: u64,
 }
 
@@ -53,7 +53,7 @@ impl Windows {
     }
 
     /// Whether this window is recorded. Multiples of the golden ratio lie evenly, and in step with
-    /// nothing that comes at regular times.
+    /// no periodic arrivals.
     fn has(&self, window: u64) -> bool {
         let place = window.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
         (place * self.one_in) >> 32 == 0
@@ -63,7 +63,7 @@ impl Windows {
         now_ns.saturating_sub(self.opened_ns.load(Ordering::Relaxed)) < 1 << WINDOW_BITS
     }
 
-    /// Opens one, unless the last was opened a short time ago. Says whether it did.
+    /// Opens a window, unless the last was opened a short time ago. Returns whether it did.
     fn open(&self, now_ns: Tick, is_far: bool) -> bool {
         let since_ns = now_ns.saturating_sub(self.opened_ns.load(Ordering::Relaxed));
         let opens = is_far || since_ns >= (2 * self.one_in) << WINDOW_BITS;
@@ -79,8 +79,8 @@ impl Sampling {
         Sampling { windows, window: u64::MAX, is_chosen: false, longest_ns: 0 }
     }
 
-    /// Whether the turn is recorded that begins at `now_ns`. What it finds has waited for
-    /// `waited_ns` at most.
+    /// Whether to record the turn that begins at `now_ns`. Its work has waited for `waited_ns` at
+    /// most.
     #[inline]
     pub(crate) fn records(&mut self, now_ns: Tick, waited_ns: u64) -> bool {
         let window = now_ns >> WINDOW_BITS;
@@ -91,7 +91,7 @@ impl Sampling {
         self.is_chosen || self.windows.is_open(now_ns) || (waited_ns >= LATE_MIN_NS && self.is_late(now_ns, waited_ns))
     }
 
-    /// A turn is late if its wait is near the longest of the last second. One that waited far
+    /// A turn is late if its wait is near the longest of the last second. A turn that waited far
     /// longer opens a window even if the last was opened a short time ago.
     #[cold]
     fn is_late(&mut self, now_ns: Tick, waited_ns: u64) -> bool {
@@ -124,7 +124,7 @@ mod tests {
         }
     }
 
-    /// Of turns a microsecond apart one comes late.
+    /// Among turns a microsecond apart, one comes late.
     #[test]
     fn a_turn_that_comes_late_opens_a_window_on_all_lcores() {
         let (windows, mut late) = sampled(1_000);

@@ -1,4 +1,4 @@
-//! What is noted of a turn, on a scripted lcore's sinks.
+//! The events of a turn, recorded from a scripted lcore's sinks.
 
 use verbline_mem::PoolCache;
 
@@ -56,7 +56,7 @@ impl Traced {
         self.recorder.begin(&self.sinks, &self.lcore, self.rig.time.now_ns());
     }
 
-    /// Kinds, places and values of what is handed over.
+    /// Returns the kinds, places and values of the events handed over.
     fn taken(&mut self) -> Vec<(TraceKind, u16, u64)> {
         let events = self.events.pop_iter(RING_EVENTS);
         events.map(|event| (event.kind().unwrap(), event.place(), event.value())).collect()
@@ -123,7 +123,7 @@ fn turns_without_work_leave_nothing_but_what_kept_the_lcore_from_them() {
     traced.begin();
     traced.recorder.end(false);
     assert_eq!(traced.taken(), [(Kind::Asleep, WakeCause::Ring as u16, 500), (Kind::Stolen, 0, 30)]);
-    // A poll that takes long is worth telling.
+    // A long poll is worth reporting.
     traced.begin();
     let began = traced.recorder.polls(&stage);
     traced.rig.time.pass(SHORT_POLL_NS);
@@ -144,7 +144,7 @@ fn a_turn_that_finds_no_room_is_lost_as_a_whole_and_counted() {
     assert_eq!(traced.told.lost.value(), 3);
     let taken = traced.taken();
     assert!(taken.chunks(2).all(|turn| (turn[0].0, turn[1].0) == (TraceKind::Turn, TraceKind::TurnEnd)));
-    // One that is longer than any turn may be is lost too, and the next is not.
+    // A turn longer than any may be is lost as well, and the next one is not.
     traced.begin();
     let stage = Shared::clone(&traced.stage);
     (0..TURN_EVENTS).for_each(|_| traced.recorder.returned(&stage, std::iter::once(OUTPUT), &traced.sinks));
@@ -155,7 +155,7 @@ fn a_turn_that_finds_no_room_is_lost_as_a_whole_and_counted() {
     assert_eq!((traced.taken().len(), traced.told.lost.value()), (2, 4));
 }
 
-/// Turns are a tenth of a millisecond apart, so that ten of them are in a window.
+/// Turns are a tenth of a millisecond apart, so that a window has ten of them.
 #[test]
 fn between_two_windows_nothing_is_noted_and_the_next_tells_what_was_before_it() {
     use TraceKind as Kind;
@@ -174,14 +174,14 @@ fn between_two_windows_nothing_is_noted_and_the_next_tells_what_was_before_it() 
         }
         traced.recorder.begin(&traced.sinks, &traced.lcore, traced.rig.time.now_ns());
         traced.recorder.end(true);
-        // Of what was stolen while it rested only the last was before this turn.
+        // Of the times stolen while nothing was recorded, only the last was just before this turn.
         let stolen = (changes && recorded > 0).then_some((Kind::Stolen, 0, 7));
         let turn = [(Kind::Turn, 0, 100_000), (Kind::TurnEnd, 0, 0)];
         assert_eq!(traced.taken(), stolen.into_iter().chain(turn).collect::<Vec<_>>());
         recorded += 1;
     }
     let share = f64::from(recorded * 8) / f64::from(turns);
-    // Each turn waits for as long as all others: half of the windows are of lcores that are late.
+    // Each turn waits for as long as all others: half of the windows are opened by late lcores.
     assert!((1.2..1.8).contains(&share), "{recorded} of {turns} turns are one in 8, {share} times");
 }
 
@@ -209,7 +209,7 @@ fn an_lcore_that_rests_says_so_even_if_there_was_no_room() {
     assert_eq!(kinds, [Kind::Asleep, Kind::Rests, Kind::Turn, Kind::TurnEnd]);
 }
 
-/// It is stolen for longer than the window lasts, and no longer than happens.
+/// Time is stolen for longer than the window lasts, but no longer than happens in practice.
 #[test]
 fn what_was_stolen_from_the_last_turn_of_a_window_is_told_by_one_turn_more() {
     use TraceKind as Kind;
