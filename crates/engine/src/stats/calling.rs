@@ -1,9 +1,9 @@
-//! The stage that an lcore calls now, and for what, for other threads to ask: the one that stops
-//! the run names a stage that never comes back.
+//! The present call of an lcore into a stage, for other threads to read: the thread that stops the
+//! run names a stage that never returns.
 
 use crate::stats::counter::Count;
 
-/// What a stage is called for.
+/// The method of a stage that is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     Process = 1,
@@ -18,20 +18,20 @@ const BY_NUMBER: [Call; 6] =
     [Call::Process, Call::Poll, Call::Stop, Call::PortEvent, Call::ConnectionEvent, Call::Drop];
 
 impl Call {
-    /// Where an lcore is that calls no stage.
+    /// The place of an lcore that calls no stage.
     pub(crate) const NONE: &str = "in a turn of its own, in which it called no stage,";
 
-    /// Of the stage in this place.
+    /// Returns this call of the stage in this place.
     #[inline]
     pub(crate) fn of(self, place: usize) -> Called {
         Called((place as u64) << BITS | self as u64)
     }
 
-    /// In the words of a stage's author.
+    /// Returns the call in the words of a stage's author.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Call::Process => "in `process`",
-            // What stands between node and stage calls these as it is polled.
+            // The wrapper between node and stage calls these as it is polled.
             Call::Poll => "in `poll` (or `timers`, `operations`, `fd_ready`)",
             Call::Stop => "in `stop`",
             Call::PortEvent => "in `port_event`",
@@ -44,19 +44,20 @@ impl Call {
 /// The bits of a call, below those of the stage's place on its lcore.
 const BITS: u32 = 3;
 
-/// A call of the stage in some place, in one word.
+/// A stage's place and the call, in one word.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Called(u64);
 
 impl Called {
-    /// The same of the stage in the next place: a pass over all stages goes from word to word.
+    /// Returns this call of the stage in the next place: a pass over all stages goes from word to
+    /// word.
     #[inline]
     pub(crate) fn next(self) -> Called {
         Called(self.0 + (1 << BITS))
     }
 }
 
-/// The call that an lcore makes now. Written by it alone; one store a call.
+/// The present call of an lcore, which alone writes it; one store per call.
 #[derive(Debug, Default)]
 pub(crate) struct Calling(Count);
 
@@ -66,13 +67,13 @@ impl Calling {
         self.0.set(called.0);
     }
 
-    /// The lcore calls none.
+    /// Records that the lcore calls no stage.
     #[inline]
     pub(crate) fn clear(&self) {
         self.0.set(0);
     }
 
-    /// The stage that is called, by its place on the lcore, and for what.
+    /// Returns the called stage, by its place on the lcore, and the call.
     pub(crate) fn now(&self) -> Option<(usize, Call)> {
         let word = self.0.value();
         let call = BY_NUMBER.get(((word & ((1 << BITS) - 1)) as usize).checked_sub(1)?)?;

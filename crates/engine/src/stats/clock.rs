@@ -42,14 +42,14 @@ impl Clock {
         self.source.raw()
     }
 
-    /// [`Clock::now_ns`] and [`Clock::cycles`] of one instant.
+    /// Returns [`Clock::now_ns`] and [`Clock::cycles`] of one instant.
     #[inline]
     pub(crate) fn now(&self) -> (Tick, u64) {
         let raw = self.source.raw();
         (self.source.delta_as_nanos(self.origin_raw, raw), raw)
     }
 
-    /// What a difference of [`Clock::cycles`] is in nanoseconds.
+    /// Converts a difference of [`Clock::cycles`] to nanoseconds.
     pub fn cycles_to_ns(&self, cycles: u64) -> u64 {
         self.source.delta_as_nanos(0, cycles)
     }
@@ -61,7 +61,7 @@ impl Default for Clock {
     }
 }
 
-/// A clock that stands still until it is told to go on, for tests of what depends on time.
+/// A clock that a test moves by hand, for tests of time-dependent code.
 pub(crate) mod told {
     use std::sync::Arc;
 

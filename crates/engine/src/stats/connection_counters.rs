@@ -61,5 +61,5 @@ counted! {
     private {}
 }
 
-/// Why the last connection that was not made was not: written by the cm thread, read by any thread.
+/// The reason of the last failed attempt: written by the cm thread, read by any thread.
 pub(crate) type LastError = Arc<Mutex<Option<String>>>;

@@ -25,7 +25,7 @@ impl Count {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
-    /// Raises the value to `n` if it is below.
+    /// Raises the value to `n` if it is lower.
     #[inline]
     pub(crate) fn raise_to(&self, n: u64) {
         // Relaxed: as in `add`.
@@ -66,8 +66,7 @@ impl Sum {
     }
 }
 
-/// A figure of a stage's own, shown live in the report beside the engine's. Written by its stage
-/// alone.
+/// A stage's own figure, shown live in the report beside the engine's. Written by its stage alone.
 #[derive(Clone, Debug)]
 pub struct Counter(Arc<CachePadded<Count>>);
 
@@ -111,7 +110,7 @@ impl Drops {
         self.0[reason.index()].value()
     }
 
-    /// `(counter index, packets)` of the reasons that occurred.
+    /// Returns `(counter index, packets)` of the reasons that occurred.
     pub(crate) fn non_zero(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         self.0.iter().map(Count::value).enumerate().filter(|(_, packets)| *packets > 0)
     }
@@ -130,8 +129,8 @@ pub(crate) fn shared<T: Default>() -> Shared<T> {
     Arc::new(CachePadded::new(T::default()))
 }
 
-/// Declares a report with its counters: one block of counters a writer, whose `read` copies them
-/// into the report. `private` counters stand in no report as they are: a reader derives something
+/// Declares a report with its counters: one block of counters per writer, whose `read` copies them
+/// into the report. `private` counters are not in the report themselves: a reader derives figures
 /// from them.
 macro_rules! counted {
     (

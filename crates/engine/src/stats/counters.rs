@@ -1,6 +1,6 @@
 //! The counters of a run, each declared once. A block declares both the counters that an lcore
-//! writes and the part of the report that shows them. A counter that is added here is counted,
-//! reported, and printed by `--json` under its name.
+//! writes and the part of the report that shows them. A counter added here is counted, reported,
+//! and printed by `--json` under its name.
 
 use serde::Serialize;
 use verbline_verbs::Status;
@@ -100,7 +100,7 @@ counted! {
         strays,
     }
     private {
-        /// The stage that it calls now.
+        /// The stage call under way.
         calling: Calling,
         /// When it last read the clock: a tick.
         read_at_ns: Count,
@@ -110,11 +110,12 @@ counted! {
         /// until then).
         queued_at_start_ns: Count,
         queued_at_end_ns: Count,
-        /// The first CPU that it might use when it ended, and how many; 0 of them until then.
+        /// The first CPU that it might use when it ended, and the number of such CPUs; 0 until
+        /// then.
         cpu_at_end: Count,
         cpus_at_end: Count,
         wakes: [Count; WAKE_CAUSES.len()],
-        /// In nanoseconds, and their sum.
+        /// How late it awoke, in nanoseconds, and the sum.
         wake_late: Times,
         wake_late_ns: Count,
         /// Packets taken from pools by this lcore.
@@ -188,18 +189,18 @@ counted! {
         fds_closed,
     }
     private {
-        /// Time in `process` and in polls that sent something, in cycles of the clock; estimated
-        /// from the turns that were timed ([`crate::stats::sampling`]).
+        /// Time in `process` and in polls that sent packets, in cycles of the clock; estimated from
+        /// the timed turns ([`crate::stats::sampling`]).
         cycles: Count,
-        /// The variance of `cycles` that comes of timing some turns only.
+        /// The variance of `cycles` that comes from timing only some turns.
         variance: Sum,
-        /// In cycles.
+        /// The times of single calls, in cycles.
         call_times: Times,
         drops: Drops,
     }
 }
 
-/// How many values `enum ibv_wc_status` has (verbs.h); statuses beyond share the last counter.
+/// The number of values of `enum ibv_wc_status` (verbs.h); higher statuses share the last counter.
 pub(crate) const STATUSES: usize = 24;
 
 counted! {
@@ -316,7 +317,7 @@ counted! {
         most,
     }
     private {
-        /// Of a ring that drops the oldest: those that had been pushed.
+        /// For a ring that drops the oldest: packets dropped after they had been pushed.
         displaced: Count,
     }
 }

@@ -2,7 +2,7 @@
 
 use verbline_verbs::{Status, event::AsyncEventKind};
 
-/// Why a port went down, as the number that its counters keep; 0 is none.
+/// Why a port went down, as the number that its counters keep; 0: no reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DownReason(u64);
 
@@ -13,7 +13,7 @@ impl DownReason {
     pub(crate) const OVERRUN: DownReason = DownReason(2);
     /// The device is gone.
     pub(crate) const GONE: DownReason = DownReason(3);
-    /// The connection manager says that the connection is over.
+    /// The connection manager reports the end of the connection.
     pub(crate) const LOST: DownReason = DownReason(4);
     const STATUSES: u64 = 0x100;
     const EVENTS: [(AsyncEventKind, u64); 3] =
@@ -32,13 +32,13 @@ impl DownReason {
         self.0
     }
 
-    /// Whether a later reason tells more: what was flushed says only that something else came
+    /// Whether a later reason says more: a flushed work request only shows that something else came
     /// before.
     pub(crate) fn is_vague(number: u64) -> bool {
         number == 0 || number == DownReason::of_status(Status::WR_FLUSH_ERR).0
     }
 
-    /// As a person reads it, with the names of verbs.h; `None` for 0.
+    /// Returns the reason in words, with the names of verbs.h; `None` for 0.
     pub(crate) fn text(number: u64) -> Option<String> {
         match number {
             0 => None,

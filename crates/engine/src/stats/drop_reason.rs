@@ -1,11 +1,11 @@
 //! Why a packet was dropped. Every drop of the data path is counted at the place where it happened,
 //! for one of these reasons. A packet leaves a plan in no other way.
 
-/// How many reasons of its own a stage kind may declare in
+/// The number of reasons that a stage kind may declare in
 /// [`StageSpec::drops`](crate::StageSpec::drops).
 pub const STAGE_REASONS_MAX: usize = 16;
 
-/// The reasons that the engine itself gives, in the order of their counters.
+/// The engine's own reasons, in the order of their counters.
 const FIXED: [(DropReason, &str); FIXED_LEN] = [
     (DropReason::Planned, "planned"),
     (DropReason::Unclaimed, "unclaimed"),
@@ -23,7 +23,7 @@ const FIXED: [(DropReason, &str); FIXED_LEN] = [
 ];
 const FIXED_LEN: usize = 13;
 
-/// How many counters one place needs: the engine's reasons, then the stage's own.
+/// The number of counters that one place needs: the engine's reasons, then the stage's own.
 pub(crate) const REASONS: usize = FIXED_LEN + STAGE_REASONS_MAX;
 
 /// Why a packet was dropped.

@@ -1,5 +1,5 @@
 //! Failures of a run whose lcores all reached their end: a port is down for good, or a port
-//! received nothing of what was sent to it.
+//! received none of the packets sent to it.
 //!
 //! If an lcore failed, only that is reported: the faults of its ports, and of the ports that sent
 //! to them, follow from it.
@@ -8,17 +8,18 @@ use crate::stats::counters::PortReport;
 use crate::stats::report::{ConnectionState, FailureReport, Report};
 use crate::stats::status::StatusReport;
 
-/// What a port ought to have, by the plan.
+/// The plan's wiring of a port.
 #[derive(Clone, Debug)]
 pub(crate) struct Wiring {
-    /// Whether its connection is made again when it is lost.
+    /// Whether its connection is made again after a loss.
     pub(crate) reconnects: bool,
-    /// The ports of the plan whose packets all go to it, by their places.
+    /// The ports of the plan, by their places, whose packets all go to it.
     pub(crate) senders: Vec<usize>,
 }
 
-/// What a run fails for. `lost`: the places of the ports that it ended with, in the order in which
-/// they went. While it still goes on, that is all; what never came may come yet.
+/// Returns the failures of a run. `lost`: the places of the ports that it ended with, in the order
+/// in which they went down. While the run goes on, these are all: packets that never arrived may
+/// still come.
 pub(crate) fn failures(report: &Report, wiring: &[Wiring], lost: &[usize]) -> Vec<FailureReport> {
     let mut failures: Vec<_> = lost.iter().map(|place| down(&report.ports[*place])).collect();
     if !report.ended {
@@ -81,7 +82,7 @@ mod tests {
         StatusReport { status: status.into(), count: 1 }
     }
 
-    /// A port `rx` that `tx` sends to, and `far` with an address.
+    /// A port `rx`, to which `tx` sends, and `far` with an address.
     fn wired(reconnects: bool) -> Vec<Wiring> {
         let inside = |senders| Wiring { reconnects: false, senders };
         vec![inside(vec![]), inside(vec![0]), Wiring { reconnects, senders: vec![] }]

@@ -9,8 +9,8 @@ use rustix::param::clock_ticks_per_second;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-/// How long a thread of this process has waited for its CPU while it could run (proc(5),
-/// schedstat); the calling one, or that with this id.
+/// Returns how long a thread of this process has waited for its CPU while it could run (proc(5),
+/// schedstat): the thread with this id, or the calling one.
 pub(crate) fn queued_ns(thread: Option<u64>) -> Option<u64> {
     let path = match thread {
         None => "/proc/thread-self/schedstat".to_owned(),
@@ -19,8 +19,8 @@ pub(crate) fn queued_ns(thread: Option<u64>) -> Option<u64> {
     fs::read_to_string(path).ok()?.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// The CPUs that a thread of this process may use: the first of them, and how many; the calling
-/// thread's, or those of the thread with this id. `None` where there is no such thread.
+/// Returns the CPUs that a thread of this process may use, the thread with this id or the calling
+/// one: the first of them, and their number. `None` if there is no such thread.
 pub(crate) fn allowed_cpus(thread: Option<u64>) -> Option<(usize, usize)> {
     let id = match thread {
         None => None,
@@ -31,7 +31,7 @@ pub(crate) fn allowed_cpus(thread: Option<u64>) -> Option<(usize, usize)> {
     Some((first, set.count() as usize))
 }
 
-/// Who takes time from whole CPUs or processes, and how much so far.
+/// The time taken from whole CPUs or processes so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Thieves {
     /// `/proc/stat`, whose lines have each CPU's time that went to the hypervisor.
@@ -40,17 +40,17 @@ pub(crate) struct Thieves {
 }
 
 impl Thieves {
-    /// As things stand now.
+    /// Reads the present state.
     pub(crate) fn now() -> Thieves {
         Thieves { stat: fs::read_to_string("/proc/stat").ok(), throttled_ns: throttled_ns() }
     }
 
-    /// How long the process's control group was not let run since `before`.
+    /// Returns how long the process's control group was throttled since `before`.
     pub(crate) fn throttled_since(&self, before: &Thieves) -> Option<u64> {
         Some(self.throttled_ns?.saturating_sub(before.throttled_ns?))
     }
 
-    /// How long the hypervisor had the CPU since `before`, to a hundredth of a second.
+    /// Returns how long the hypervisor had the CPU since `before`, to a hundredth of a second.
     pub(crate) fn hypervisor_since(&self, before: &Thieves, cpu: u32) -> Option<u64> {
         let tick_ns = 1_000_000_000 / clock_ticks_per_second().max(1);
         let ticks = |thieves: &Thieves| steal_ticks(thieves.stat.as_deref()?, cpu);
@@ -58,14 +58,14 @@ impl Thieves {
     }
 }
 
-/// The eighth number of a CPU's line (proc(5), steal).
+/// Returns the eighth number of a CPU's line (proc(5), steal).
 fn steal_ticks(stat: &str, cpu: u32) -> Option<u64> {
     let name = format!("cpu{cpu}");
     let line = stat.lines().find(|line| line.split_whitespace().next() == Some(&name))?;
     line.split_whitespace().nth(8)?.parse().ok()
 }
 
-/// Of the control group that the process is in and of those above it, whichever waited longest:
+/// Returns the longest throttling among the process's control group and those above it:
 /// `throttled_usec` of the unified hierarchy, `throttled_time` of the cpu controller's own.
 fn throttled_ns() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
@@ -77,8 +77,8 @@ fn throttled_ns() -> Option<u64> {
         .max()
 }
 
-/// The folders of a line of /proc/self/cgroup, e.g. `4:cpu,cpuacct:/a/b`: the group's and those
-/// above it.
+/// Returns the folders for a line of /proc/self/cgroup, e.g. `4:cpu,cpuacct:/a/b`: the group's, and
+/// those above it.
 fn folders(line: &str) -> Vec<String> {
     let mut parts = line.splitn(3, ':').skip(1);
     let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! The part of a report about lcores: how each spent its time, on which CPU, and beside whom.
+//! The report's part about lcores: how each spent its time, on which CPU, and beside whom.
 
 use crate::stats::counters::{LcoreReport, LcoreStats};
 use crate::stats::kernel_time::{self, Thieves};
@@ -13,7 +13,7 @@ impl RunStats {
         let wake =
             |(cause, name): &(_, &'static str)| WakeReport { cause: name, count: stats.wakes[*cause as usize].value() };
         let queued_ns = queued_ns(stats);
-        // The lcore has found what was stolen while it was awake. The rest of its waiting was for
+        // The lcore has found the time stolen while it was awake. The rest of its waiting was for
         // its CPU after a sleep.
         let undisturbed_ns = report.sleeps * WAKE_NS;
         let found_ns = report.stolen_ns + undisturbed_ns;
@@ -35,8 +35,8 @@ impl RunStats {
         }
     }
 
-    /// Says who else is pinned to the CPUs of the lcores from which much was stolen, and took a
-    /// hundredth of that or more.
+    /// Names the other threads pinned to the CPUs of lcores from which much time was stolen, if
+    /// they took a hundredth of that or more.
     pub(crate) fn name_neighbours(&self, lcores: &mut [LcoreReport]) {
         let robbed = self.lcores.iter().zip(lcores).filter(|(_, lcore)| lcore.is_robbed() && lcore.cpus_allowed == 1);
         for (entry, lcore) in robbed {
@@ -46,11 +46,10 @@ impl RunStats {
     }
 }
 
-/// How long a thread waits for a CPU that is free when it is woken, at most: waiting for longer is
-/// somebody's doing.
+/// The longest that a woken thread waits for a free CPU: a longer wait has another cause.
 const WAKE_NS: u64 = 5_000;
 
-/// How long the lcore's thread has waited for its CPU since it began.
+/// Returns how long the lcore's thread has waited for its CPU since it began.
 fn queued_ns(stats: &LcoreStats) -> Option<u64> {
     let live = || kernel_time::queued_ns(Some(stats.thread_id.value()));
     let until_ns = match stats.queued_at_end_ns.value() {
@@ -60,7 +59,8 @@ fn queued_ns(stats: &LcoreStats) -> Option<u64> {
     Some(until_ns?.saturating_sub(stats.queued_at_start_ns.value()))
 }
 
-/// The CPUs that the lcore's thread may use, or might as it ended; `None` before it runs.
+/// Returns the CPUs that the lcore's thread may use, or could use as it ended; `None` before it
+/// runs.
 fn cpus(stats: &LcoreStats) -> Option<(usize, usize)> {
     match (stats.thread_id.value(), stats.cpus_at_end.value() as usize) {
         (0, _) => None,

@@ -1,4 +1,4 @@
-//! Where packets and time went: counters, the clock, and the report that is made of them.
+//! Counters of packets and time, the clock, and the report made from them.
 
 pub(crate) mod calling;
 pub(crate) mod clock;

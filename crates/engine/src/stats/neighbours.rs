@@ -1,20 +1,20 @@
-//! Threads that share an lcore's CPU without a choice: those that are pinned to it as well, and
-//! ran. What they are is read from /proc; without it nobody is found.
+//! Other threads pinned to an lcore's CPU that ran there. Their data comes from /proc; without it
+//! none is found.
 
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Names more than this are no help.
+/// The most threads named: more are no help.
 const NAMED_MAX: usize = 4;
 
-/// The threads that are pinned to one CPU, and how long each had run before the lcores began.
+/// The threads pinned to one CPU, and how long each had run before the lcores began.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Neighbours {
     ran_ns: HashMap<Thread, u64>,
 }
 
-/// A thread of the machine, by the numbers of its process and its own.
+/// A thread of the machine, by its process id and its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Thread {
     process: String,
@@ -22,16 +22,16 @@ struct Thread {
 }
 
 impl Neighbours {
-    /// As it is now. Reads a file for each thread of the machine, so this is not for a run that
-    /// goes on.
+    /// Reads the present state: a file for each thread of the machine, so this is not for a run
+    /// that goes on.
     pub(crate) fn now() -> Neighbours {
         let pinned = threads().filter(|thread| cpu_of(thread).is_some());
         Neighbours { ran_ns: pinned.map(|thread| (thread.clone(), thread.ran_ns())).collect() }
     }
 
-    /// The threads that may run on this CPU alone, and did for `least_ns` or longer since then, but
-    /// for this process's thread `own`: each with its process, who ran the longest first. It reads
-    /// as many files.
+    /// Returns the threads that may run on this CPU alone, and did for `least_ns` or longer since
+    /// then, except for this process's thread `own`: each with its process, those that ran the
+    /// longest first. It reads as many files.
     pub(crate) fn who_ran_on(&self, cpu: usize, own: u64, least_ns: u64) -> Vec<String> {
         let own = Thread { process: std::process::id().to_string(), thread: own.to_string() };
         let mut found: Vec<(u64, String)> = threads()
@@ -56,14 +56,14 @@ impl Thread {
         format!("/proc/{}/task/{}/{name}", self.process, self.thread).into()
     }
 
-    /// How long it has run since it began (proc(5), schedstat); 0 where nobody tells.
+    /// Returns how long it has run since it began (proc(5), schedstat); 0 if that is unknown.
     fn ran_ns(&self) -> u64 {
         let text = fs::read_to_string(self.file("schedstat")).unwrap_or_default();
         text.split_whitespace().next().and_then(|ran| ran.parse().ok()).unwrap_or(0)
     }
 }
 
-/// All of the machine.
+/// Returns all threads of the machine.
 fn threads() -> impl Iterator<Item = Thread> {
     numbers_in(Path::new("/proc")).flat_map(|process| {
         let threads = numbers_in(&Path::new("/proc").join(&process).join("task"));
@@ -71,13 +71,13 @@ fn threads() -> impl Iterator<Item = Thread> {
     })
 }
 
-/// The CPU that the thread may use, if it is one alone, and the thread's name.
+/// Returns the only CPU that the thread may use, if it is one alone, and the thread's name.
 fn cpu_of(thread: &Thread) -> Option<(String, String)> {
     pinned(&fs::read_to_string(thread.file("status")).ok()?)
 }
 
-/// The CPU and the name of the thread with this status (proc_pid_status(5)), if it may use one CPU
-/// alone. The kernel has threads of its own for each CPU, which are no news: they have no memory.
+/// Returns the CPU and the name of the thread with this status (proc_pid_status(5)), if it may use
+/// one CPU alone. Leaves out the kernel's own threads for each CPU, which have no memory.
 fn pinned(status: &str) -> Option<(String, String)> {
     let value = |key: &str| Some(status.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?.trim());
     value("VmSize")?;
@@ -87,13 +87,13 @@ fn pinned(status: &str) -> Option<(String, String)> {
     Some((cpus.to_owned(), value("Name")?.to_owned()))
 }
 
-/// ` (NAME)`, as the process is called.
+/// Returns the process's name, as ` (NAME)`.
 fn called(process: &str) -> String {
     let name = fs::read_to_string(format!("/proc/{process}/comm"));
     name.map(|name| format!(" ({})", name.trim())).unwrap_or_default()
 }
 
-/// The entries of a folder that are numbers.
+/// Returns the entries of a folder that are numbers.
 fn numbers_in(folder: &Path) -> impl Iterator<Item = String> + use<> {
     let names = fs::read_dir(folder).into_iter().flatten().flatten().filter_map(|it| it.file_name().into_string().ok());
     names.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()))

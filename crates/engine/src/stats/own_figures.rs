@@ -1,11 +1,11 @@
-//! What a stage shows of its own: counters, and histograms of times, each by its name.
+//! A stage's own figures by name: counters, and histograms of times.
 
 use serde::Serialize;
 
 use crate::stats::counter::Counter;
 use crate::stats::times::{Histogram, TimesReport};
 
-/// The figures of one stage, in the order in which it asked for them.
+/// The figures of one stage, in the order of its requests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OwnFigures {
     counters: Vec<(String, Counter)>,
@@ -13,12 +13,12 @@ pub(crate) struct OwnFigures {
 }
 
 impl OwnFigures {
-    /// The counter of that name, a new one the first time.
+    /// Returns the counter of that name, a new one the first time.
     pub(crate) fn counter(&mut self, name: String) -> Counter {
         of_name(&mut self.counters, name, Counter::new)
     }
 
-    /// The histogram of that name, likewise.
+    /// Returns the histogram of that name, a new one the first time.
     pub(crate) fn histogram(&mut self, name: String) -> Histogram {
         of_name(&mut self.histograms, name, Histogram::new)
     }

@@ -3,29 +3,29 @@
 //! Reading the clock costs as much as calling a small stage. Therefore one turn in [`PERIOD`] is
 //! timed, and counts for that many turns. After [`RESTED`] idle turns every call of a stage is
 //! timed and counts for itself: there is time to spare, and the figures of a lightly loaded lcore
-//! are exact. Polls are not: their begin is known only in a turn that read the clock first, and
-//! that would make an idle turn longer.
+//! are exact. Polls are not timed then: their begin is known only in a turn that read the clock
+//! first, and that would make an idle turn longer.
 //!
-//! Guarantees: over many turns the sum of `time × weight` is the time of all turns, whatever rhythm
-//! the load has, since the distance between two timed turns is drawn anew each time; at most two
+//! Guarantees: over many turns the sum of `time × weight` is the time of all turns, for any rhythm
+//! of the load, since the distance between two timed turns is drawn anew each time; at most two
 //! [`PERIOD`]s lie between them; a turn in which nothing changes costs one count.
 
-/// Turns that one timed turn stands for.
+/// The number of turns that one timed turn stands for.
 pub(crate) const PERIOD: u64 = 16;
 
-/// The idle turns, some tens of microseconds, that are a rest. A stage that is called more often is
-/// sampled often enough.
+/// The number of idle turns, some tens of microseconds, that make a rest. A stage that is called
+/// more often is sampled often enough.
 const RESTED: u64 = 4096;
 
-/// The same in timed turns.
+/// A rest, in timed turns.
 const RESTED_DRAWS: u64 = RESTED / PERIOD;
 
-/// What the time of a turn's stages counts for; 0 if it isn't measured.
+/// The weights of the times of a turn's stages; 0 if a time isn't measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Weights {
-    /// The time of `process`.
+    /// The weight of `process`.
     pub(crate) calls: u64,
-    /// The time of a `poll` that sends something. Where it isn't 0, the turn reads the clock as it
+    /// The weight of a `poll` that sends packets. Where it isn't 0, the turn reads the clock as it
     /// begins.
     pub(crate) polls: u64,
 }
@@ -40,8 +40,8 @@ pub(crate) struct Sampler {
     timed: bool,
     /// Timed turns since a busy one.
     idle_draws: u64,
-    /// Of a linear congruential generator (Knuth's MMIX constants): uniform enough, and one
-    /// multiplication.
+    /// The state of a linear congruential generator (Knuth's MMIX constants): uniform enough, and
+    /// one multiplication.
     state: u64,
 }
 
@@ -50,8 +50,7 @@ impl Sampler {
         Sampler { left: PERIOD, timed: false, idle_draws: 0, state: seed }
     }
 
-    /// What the time of the turn that begins now counts for, if that may differ from the turn
-    /// before.
+    /// Returns the weights of the turn that begins now, if they may differ from the last turn's.
     #[inline]
     pub(crate) fn weigh(&mut self, last_busy: bool) -> Option<Weights> {
         self.left -= 1;
@@ -67,8 +66,9 @@ impl Sampler {
         Weights { calls: if self.idle_draws >= RESTED_DRAWS { 1 } else { drawn }, polls: drawn }
     }
 
-    /// After a timed turn comes one that is not, then the next timed one 1 to 2 × `PERIOD` - 3
-    /// turns later, all as likely: `PERIOD` on average from one to the other.
+    /// Draws the next distance. After a timed turn comes an untimed one, then the next timed one 1
+    /// to 2 × `PERIOD` - 3 turns later, all equally likely: `PERIOD` on average from one to the
+    /// other.
     #[cold]
     fn draw(&mut self) -> u64 {
         self.timed = !self.timed;
@@ -87,7 +87,7 @@ impl Sampler {
 mod tests {
     use super::*;
 
-    /// The weights of turn after turn.
+    /// Yields the weights of turn after turn.
     struct Turns {
         sampler: Sampler,
         weights: Weights,
@@ -125,7 +125,7 @@ mod tests {
         assert!(gaps.clone().all(|gap| (2..2 * PERIOD).contains(&gap)), "{:?}", gaps.max());
     }
 
-    // A load with a rhythm of its own must not be seen only in its expensive turns, or never.
+    // A load with a rhythm of its own must not be timed only in its expensive turns, or never.
     #[test]
     fn the_weighted_sum_is_the_whole_whatever_the_rhythm() {
         for rhythm in [1, 2, 3, 7, 15, 16, 17, 31, 32, 64] {

@@ -34,15 +34,15 @@ pub(crate) struct RunStats {
     pub(crate) rings: Vec<RingEntry>,
     pub(crate) injectors: Vec<InjectorEntry>,
     pub(crate) pools: Vec<Pool>,
-    /// How all pools and regions come by the hugepages that they lack.
+    /// How to get the hugepages that all pools and regions lack.
     pub(crate) pages_remedy: Option<String>,
-    /// As it was at the start.
+    /// The kernel's figures at the start.
     pub(crate) kernel: Thieves,
-    /// Likewise.
+    /// The pinned threads at the start.
     pub(crate) neighbours: Neighbours,
 }
 
-/// One lcore: what is known of it before the run, and its counters.
+/// One lcore: the facts known before the run, and its counters.
 #[derive(Debug)]
 pub(crate) struct LcoreEntry {
     pub(crate) known: LcoreReport,
@@ -63,7 +63,7 @@ pub(crate) struct StageEntry {
 #[derive(Debug)]
 pub(crate) struct OutputEntry {
     pub(crate) name: &'static str,
-    /// The places that packets come to by it, those of a spread each; none of one that drops.
+    /// The places that it leads to, each one of a spread; none if it drops.
     pub(crate) leads_to: Vec<String>,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct PortEntry {
     pub(crate) wiring: Wiring,
     pub(crate) operations: Option<Shared<OperationStats>>,
     pub(crate) stats: Shared<PortStats>,
-    /// What found no receive. Known once its queue pair, or what makes those, was made.
+    /// Messages that found no receive. Set once its queue pair, or the maker of these, exists.
     pub(crate) out_of_buffer: OnceLock<OutOfBuffer>,
     pub(crate) connections: Option<ConnectionsEntry>,
 }
@@ -93,17 +93,17 @@ pub(crate) struct RingEntry {
     pub(crate) lanes: Vec<LaneEntry>,
 }
 
-/// What one lcore fills of a ring.
+/// One lcore's lane of a ring.
 #[derive(Debug)]
 pub(crate) struct LaneEntry {
-    /// Its lcore.
+    /// The lcore that fills it.
     pub(crate) filled_by: String,
     pub(crate) producer: Shared<RingProducerStats>,
     pub(crate) consumer: Shared<RingConsumerStats>,
 }
 
 impl LaneEntry {
-    /// Packets that were pushed and not popped yet.
+    /// Returns the number of packets that were pushed and not popped yet.
     fn queued(&self) -> u64 {
         let gone = self.consumer.popped.value() + self.consumer.displaced.value();
         self.producer.pushed.value().saturating_sub(gone)
@@ -118,7 +118,7 @@ pub(crate) struct InjectorEntry {
 }
 
 impl RunStats {
-    /// What the counters say now. `ended`: the lcores have released everything. The caller adds the
+    /// Reads the counters. `ended`: the lcores have released everything. The caller adds the
     /// connections, the events and the failures.
     pub(crate) fn report(&self, started_ns: Tick, ended: bool) -> Report {
         let pools: Vec<PoolReport> = self.pools.iter().map(|one| pool(one, self.pages_remedy.as_deref())).collect();
@@ -155,7 +155,7 @@ impl RunStats {
         wire::wires(&devices)
     }
 
-    /// What the run fails for, besides what its lcores met. `lost`: the ports that it ended with.
+    /// Returns the run's failures, besides its lcores' own. `lost`: the ports that it ended with.
     pub(crate) fn failures(&self, report: &Report, lost: &[usize]) -> Vec<FailureReport> {
         let wiring: Vec<_> = self.ports.iter().map(|entry| entry.wiring.clone()).collect();
         failures::failures(report, &wiring, lost)
@@ -166,13 +166,13 @@ impl RunStats {
         self.ports[port].stats.down.value() > 0
     }
 
-    /// Whether nothing is known of the ports but that something came before.
+    /// Whether the ports' reasons only show that something else came before.
     pub(crate) fn are_vague(&self, ports: &[usize]) -> bool {
         ports.iter().all(|place| DownReason::is_vague(self.ports[*place].stats.down_reason.value()))
     }
 
-    /// What the stages are estimated to have worked: together no longer than their lcore, which is
-    /// known better.
+    /// Returns the estimated working times of the stages: together no longer than their lcore's
+    /// time, which is known better.
     fn stage_times(&self, lcores: &[LcoreReport]) -> Vec<u64> {
         let mut times: Vec<u64> =
             self.stages.iter().map(|entry| self.clock.cycles_to_ns(entry.stats.cycles.value())).collect();
@@ -216,7 +216,7 @@ impl RunStats {
         let mut add = |place: String, drops: &Drops, own: &[&'static str]| {
             for (index, packets) in drops.non_zero() {
                 let reason = reason_name(index, own);
-                // Another lane of the same ring.
+                // Another lane of the same ring has counted some.
                 match all.iter_mut().find(|drop| drop.place == place && drop.reason == reason) {
                     Some(drop) => drop.packets += packets,
                     None => all.push(DropReport { place: place.clone(), reason: reason.to_owned(), packets }),
@@ -232,7 +232,7 @@ impl RunStats {
         for entry in &self.rings {
             for lane in &entry.lanes {
                 add(format!("ring.{}", entry.known.name), &lane.producer.drops, &[]);
-                // Of one ring the consumer drops some, and the producer others.
+                // The consumer of a ring counts some drops, and the producer others.
                 let by_consumer = Drops::default();
                 by_consumer.add(DropReason::Displaced, lane.consumer.displaced.value());
                 add(format!("ring.{}", entry.known.name), &by_consumer, &[]);
@@ -262,7 +262,7 @@ impl RunStats {
     }
 
     fn holders(&self) -> Vec<HolderReport> {
-        // Room for all of them, as of the bins of times: reports are of one size.
+        // Room for all of them, like for the bins of times: all reports have one size.
         let mut holders = Vec::with_capacity(2 * self.ports.len() + self.rings.len() + self.injectors.len() + 1);
         let mut add = |place: String, packets: u64| {
             if packets > 0 {
@@ -307,14 +307,14 @@ fn connections(entry: &ConnectionsEntry) -> ConnectionsReport {
     let mut report = entry.known.clone();
     entry.stats.read(&mut report);
     entry.cm_thread.read(&mut report);
-    // A panic leaves the old words or the new.
+    // A panic leaves the old text or the new.
     report.last_error = entry.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
     report
 }
 
 fn ring(entry: &RingEntry) -> RingReport {
     let mut lanes: Vec<RingReport> = entry.lanes.iter().map(|one| lane(one, &entry.known)).collect();
-    // Of a single lane there is no more to say.
+    // A single lane needs no list of lanes.
     if lanes.len() == 1 {
         return lanes.remove(0);
     }
@@ -347,24 +347,24 @@ fn injector(entry: &InjectorEntry) -> InjectorReport {
     InjectorReport { popped, most, ..report }
 }
 
-/// The high-water mark of a ring. Its consumer looks in timed turns alone: that a push found no
-/// room, or that anything was popped, says more.
+/// Returns the high-water mark of a ring. Its consumer looks only in timed turns: a push that found
+/// no room, or any popped packet, says more.
 fn most(found: u64, depth: u64, full: u64, popped: u64) -> u64 {
     if full > 0 { depth } else { found.max(popped.min(1)) }
 }
 
-/// A quotient that is 0 where there is nothing to divide by.
+/// Divides, or returns 0 where there is nothing to divide by.
 pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// Packets that were never popped, which went back to their pool with the ring.
+/// Packets that were never popped, and went back to their pool with the ring.
 fn left_in_ring(entry: &RingEntry) -> Option<DropReport> {
     let packets = entry.lanes.iter().map(LaneEntry::queued).sum();
     left_behind(format!("ring.{}", entry.known.name), packets)
 }
 
-/// The same of an injector.
+/// Like [`left_in_ring`], for an injector.
 fn left_in_injector(entry: &InjectorEntry) -> Option<DropReport> {
     let packets = entry.producer.pushed.value() - entry.consumer.popped.value();
     left_behind(format!("injector.{}", entry.known.name), packets)

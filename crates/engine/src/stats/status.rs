@@ -1,4 +1,4 @@
-//! Completions of a port by status, as the report has them.
+//! Completions of a port by status, for the report.
 
 use serde::Serialize;
 use verbline_verbs::Status;
@@ -13,7 +13,7 @@ pub struct StatusReport {
 }
 
 impl StatusReport {
-    /// Of an `ibv_wc_status`.
+    /// Counts of an `ibv_wc_status`.
     pub(crate) fn new(status: u32, count: u64) -> StatusReport {
         StatusReport { status: Status::from_raw(status).name().to_owned(), count }
     }

@@ -1,6 +1,6 @@
 //! A histogram of times, from which percentiles are computed: a count for each range of times.
 //!
-//! Guarantees: one writer and any number of readers, as of a [`Count`]; the range of a time is at
+//! Guarantees: one writer and any number of readers, like a [`Count`]; the range of a time is at
 //! most a quarter of it wide.
 
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use crate::stats::counter::Count;
 
 /// Bins for each doubling of the time.
 const PER_OCTAVE: u64 = 4;
-/// Times below 2^4 share the first bin, and those of 2^36 or more the last: 23 s in cycles of
-/// 3 GHz.
+/// Times below 2^4 share the first bin, and times of 2^36 or more the last: 23 s in cycles of 3
+/// GHz.
 const FIRST_BITS: u32 = 4;
 const LAST_BITS: u32 = 36;
 const BINS: usize = ((LAST_BITS - FIRST_BITS) as u64 * PER_OCTAVE) as usize + 2;
@@ -32,19 +32,19 @@ impl Default for Times {
 }
 
 impl Times {
-    /// Counts a time that stands for `weight` of them.
+    /// Counts a time with a weight.
     #[inline]
     pub(crate) fn add(&self, time: u64, weight: u64) {
         self.bins[bin_of(time)].add(weight);
         self.max.raise_to(time);
     }
 
-    /// The report, with the sum that the writer keeps and the unit's length.
+    /// Returns the report, given the writer's own sum and the conversion of its unit.
     pub(crate) fn report(&self, sum_ns: u64, to_ns: impl Fn(u64) -> u64) -> TimesReport {
         let counts = self.bins.iter().map(Count::value).enumerate().filter(|(_, count)| *count > 0);
         let bin = |(bin, count)| TimeBin { below_ns: end_of(bin).map_or(u64::MAX, &to_ns), count };
-        // Room for all of them: reports that are taken while the run lasts are of one size, and the
-        // memory of who takes them does not grow with each new bin.
+        // Room for all of them: reports taken during a run are of one size, so that their reader's
+        // memory does not grow with each new bin.
         let mut bins: Vec<TimeBin> = Vec::with_capacity(BINS);
         bins.extend(counts.map(bin));
         let max_ns = to_ns(self.max.value());
@@ -62,8 +62,8 @@ impl Times {
     }
 }
 
-/// How long something took that a stage measures itself, shown live in the report beside the
-/// engine's figures. Written by its stage alone.
+/// A stage's own measurements of a time, shown live in the report beside the engine's figures.
+/// Written by its stage alone.
 #[derive(Clone, Debug)]
 pub struct Histogram(Arc<CachePadded<(Times, Count)>>);
 
@@ -117,7 +117,7 @@ pub struct TimeBin {
     pub count: u64,
 }
 
-/// The end of the bin in which this share of the counts is reached; 0 without any.
+/// Returns the end of the bin in which this share of the counts is reached; 0 without any.
 fn quantile(bins: &[TimeBin], share: f64) -> u64 {
     let all: u64 = bins.iter().map(|bin| bin.count).sum();
     let wanted = (all as f64 * share).ceil().max(1.0) as u64;
@@ -135,13 +135,13 @@ fn bin_of(time: u64) -> usize {
         return 0;
     }
     let octave = time.ilog2();
-    // The two bits below the highest say which quarter of the octave it is.
+    // The two bits below the highest give the quarter of the octave.
     let quarter = (time >> (octave - PER_OCTAVE.ilog2())) - PER_OCTAVE;
     let bin = u64::from(octave - FIRST_BITS) * PER_OCTAVE + quarter + 1;
     (bin as usize).min(BINS - 1)
 }
 
-/// Where a bin ends, which is where the next one begins; the last one doesn't end.
+/// Returns the end of a bin, where the next one begins; the last one has no end.
 fn end_of(bin: usize) -> Option<u64> {
     let (octave, quarter) = (FIRST_BITS + bin as u32 / PER_OCTAVE as u32, bin as u64 % PER_OCTAVE);
     (bin < BINS - 1).then(|| (PER_OCTAVE + quarter) << (octave - PER_OCTAVE.ilog2()))
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!((report.count, report.sum_ns, report.max_ns), (100, 15_800, 5_000));
         assert_eq!((report.p50_ns, report.p90_ns, report.p99_ns, report.p999_ns), (112, 112, 1_024, 5_000));
         assert_eq!(report.bins.iter().map(|bin| bin.count).collect::<Vec<_>>(), [98, 1, 1]);
-        // Of a unit of two nanoseconds.
+        // In units of two nanoseconds.
         let report = times.report(0, |time| time * 2);
         assert_eq!((report.p50_ns, report.p999_ns, report.max_ns), (224, 10_000, 10_000));
         times.add(u64::MAX, 1);

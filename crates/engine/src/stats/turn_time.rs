@@ -1,21 +1,21 @@
-//! The time of a turn, and where an lcore's time went. The clock is read when somebody first asks
-//! in a turn; the rest of the turn sees the same time. Every reading charges the time since the
-//! last reading to busy or idle.
+//! The time of a turn, and the use of an lcore's time. The clock is read when the turn's time is
+//! first asked for; the rest of the turn sees the same time. Every reading charges the time since
+//! the last reading to busy or idle.
 //!
 //! Reading the clock is a good part of an empty turn, and a packet waits on average for two empty
-//! turns. Therefore a turn in which nobody asks reads no clock. Timed turns
+//! turns. Therefore a turn reads no clock unless its time is asked for. Timed turns
 //! ([`crate::stats::sampling`]) are frequent enough to keep the figures up to date. If a busy turn
 //! follows idle turns without a reading between them, the end of the idle time is estimated: each
-//! idle turn since the last reading took as long as the last measured ones. (To charge the busy
-//! turn as a timed one instead is wrong by as much as turns differ: stages then had 194 % of a busy
+//! idle turn since the last reading took as long as the last measured ones. (Charging the busy turn
+//! like a timed one instead is wrong by as much as turns differ: stages then had 194 % of a busy
 //! lcore.)
 //!
 //! A late reading may mean that the lcore was kept from its CPU: by another thread, a quota, or a
 //! hypervisor. Then, and only then, the kernel is asked how long the thread ran; the missing time
 //! is neither busy nor idle but stolen.
 //!
-//! Guarantees: the time never runs backwards; what follows a reading in a turn sees that reading;
-//! no time is charged twice or not at all.
+//! Guarantees: the time never runs backwards; later readers in a turn see its first reading; no
+//! time is charged twice or not at all.
 
 use std::cell::Cell;
 
@@ -33,29 +33,29 @@ pub(crate) const LATE_NS: u64 = 20_000;
 /// `idle_turn` counts in parts of a nanosecond, as an idle turn takes a few tens.
 const PARTS: u64 = 16;
 
-/// The time of the turn that is taken now, of one lcore.
+/// The time of an lcore's present turn.
 #[derive(Debug)]
 pub(crate) struct TurnTime {
     clock: Clock,
     stats: Shared<LcoreStats>,
     now_ns: Cell<Tick>,
-    /// The same in cycles.
+    /// `now_ns` in cycles.
     now_cycles: Cell<u64>,
     /// Whether `now_ns` is of this turn.
     is_read: Cell<bool>,
     /// Whether this turn is timed, if it turns out to be busy.
     timed: Cell<bool>,
-    /// Which turn the last reading was in, or at the beginning of.
+    /// The turn of the last reading, or the turn that began with it.
     read_in: Cell<u64>,
-    /// What an idle turn takes, in 1/[`PARTS`] ns: the lesser of the last two measurements, as one
-    /// may have been disturbed.
+    /// The length of an idle turn in 1/[`PARTS`] ns: the lesser of the last two measurements, as
+    /// one may have been disturbed.
     idle_turn: Cell<u64>,
     idle_turn_before: Cell<u64>,
-    /// The thread's CPU time when it was last asked for, and when that was.
+    /// The thread's CPU time at the last look, and the time of that look.
     ran: Cell<Ran>,
-    /// Stolen since the last reading, as far as a stage's own late reading has found out.
+    /// Stolen time found since the last reading by a stage's own late reading.
     found_ns: Cell<u64>,
-    /// What a reading takes, in cycles.
+    /// The cost of a reading, in cycles.
     reading_cycles: u64,
 }
 
@@ -87,15 +87,15 @@ impl TurnTime {
         }
     }
 
-    /// Begins a turn after one that was busy or not. `at_once` reads the clock now, if the turn
-    /// needs the time of its beginning.
-    // Always a part of its callers, the two kinds of turn: a call of its own costs 16 instructions
-    // a turn.
+    /// Begins a turn after one that was busy or not. `at_once`: reads the clock now, because the
+    /// turn needs the time of its beginning.
+    // Always inlined into its callers, the two kinds of turn: a call of its own costs 16
+    // instructions per turn.
     #[inline(always)]
     pub(crate) fn begin(&self, last_busy: bool, at_once: bool) {
         self.stats.loops.add(1);
         if last_busy {
-            // What was busy ends here, and not where somebody asks for the time.
+            // The busy time ends here, not at the turn's first request for the time.
             self.end_busy();
         } else {
             self.is_read.set(false);
@@ -105,16 +105,16 @@ impl TurnTime {
         }
     }
 
-    /// If this turn is busy, does the time when something came matter? As for the turn before,
-    /// unless told.
+    /// Sets whether this turn is timed, i.e. whether the time of an arrival matters if the turn is
+    /// busy. Unless it is set, the turn is like the one before.
     #[inline]
     pub(crate) fn weigh(&self, timed: bool) {
         self.timed.set(timed);
     }
 
-    /// Before the thread blocks: what it runs from here to [`TurnTime::restart`] is part of its
-    /// sleep. A system call, of an lcore that has nothing to do; after the sleep, when somebody
-    /// waits, it would be in the way.
+    /// Called before the thread blocks: the time that it runs from here to [`TurnTime::restart`] is
+    /// part of its sleep. This is a system call of an lcore that has nothing to do; after the
+    /// sleep, when somebody waits, it would be in the way.
     pub(crate) fn before_sleep(&self) {
         self.ran.set(Ran { cpu_ns: cpu_ns(), ..self.ran.get() });
     }
@@ -127,8 +127,8 @@ impl TurnTime {
         self.found_ns.set(0);
     }
 
-    /// The turn's time. What has passed until it is first asked for was idle: after a busy turn it
-    /// is read at once.
+    /// Returns the turn's time. The time before the first request in a turn was idle: after a busy
+    /// turn the clock is read at once.
     #[inline]
     pub(crate) fn now_ns(&self) -> Tick {
         if !self.is_read.get() {
@@ -137,19 +137,19 @@ impl TurnTime {
         self.now_ns.get()
     }
 
-    /// The turn's time, or that of an earlier turn if this turn has not read the clock.
+    /// Returns the turn's time, or an earlier turn's if this turn has not read the clock.
     #[inline]
     pub(crate) fn last_ns(&self) -> Tick {
         self.now_ns.get()
     }
 
-    /// [`TurnTime::last_ns`] in cycles.
+    /// Returns [`TurnTime::last_ns`] in cycles.
     #[inline]
     pub(crate) fn last_cycles(&self) -> u64 {
         self.now_cycles.get()
     }
 
-    /// Something came: what was idle so far ends here. True if this turn is timed.
+    /// Records an arrival: the idle time ends here. Returns true if this turn is timed.
     #[inline]
     pub(crate) fn wake(&self) -> bool {
         let timed = self.timed.get();
@@ -159,21 +159,21 @@ impl TurnTime {
         timed
     }
 
-    /// The clock, for what must not be a turn old.
+    /// Returns the clock, for times that must not be a turn old.
     #[inline]
     pub(crate) fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// Begins the turn after one that was busy. Where the last reading was in that turn there was
-    /// no idle one since.
+    /// Begins the turn after a busy one. If the last reading was in that turn, there was no idle
+    /// turn since.
     #[inline]
     fn end_busy(&self) {
         let idle_turns = self.stats.loops.value() - 1 - self.read_in.get();
         let spent_ns = self.read();
         self.stats.busy_loops.add(1);
-        // As in every turn of a busy lcore, which so has nothing to estimate and nothing to store
-        // as idle.
+        // The case of every turn of a busy lcore, which so has nothing to estimate and no idle time
+        // to store.
         if idle_turns == 0 {
             self.stats.busy_ns.add(spent_ns);
             return;
@@ -183,7 +183,7 @@ impl TurnTime {
         self.stats.idle_ns.add(idle_ns);
     }
 
-    /// Begins a turn after idle ones alone, and learns what such a turn takes.
+    /// Begins a turn after idle ones alone, and learns the length of such a turn.
     #[inline]
     fn end_idle(&self) {
         let idle_turns = self.stats.loops.value() - self.read_in.get();
@@ -193,14 +193,14 @@ impl TurnTime {
         self.idle_turn.set(idle_turn.min(self.idle_turn_before.replace(idle_turn)));
     }
 
-    /// Reads the clock. Gives how long ago it was read before, without what was stolen since.
+    /// Reads the clock. Returns the time since the last reading, without the time stolen since.
     #[inline]
     fn read(&self) -> u64 {
         let (now_ns, now_cycles) = self.clock.now();
         let spent_ns = now_ns.saturating_sub(self.now_ns.get());
         self.set(now_ns, now_cycles);
-        // A compare and a branch that is not taken, on the way of what has read the clock, which
-        // takes ten times as long.
+        // A compare and a branch that is not taken, after a clock read that takes ten times as
+        // long.
         if spent_ns < LATE_NS { spent_ns } else { self.after_late(spent_ns) }
     }
 
@@ -215,7 +215,7 @@ impl TurnTime {
         self.is_read.set(true);
     }
 
-    /// What of `spent_ns`, which end now, the thread ran.
+    /// Returns how much of `spent_ns`, which end now, the thread ran.
     #[cold]
     fn after_late(&self, spent_ns: u64) -> u64 {
         let found_ns = self.found_ns.replace(0).min(spent_ns);
@@ -223,7 +223,8 @@ impl TurnTime {
         rest_ns - self.steal(self.now_ns.get(), rest_ns)
     }
 
-    /// What of a stage's cycles, which end now, the thread ran: all of them unless they are many.
+    /// Returns how many of a stage's cycles, which end now, the thread ran: all of them unless they
+    /// are many.
     #[inline]
     pub(crate) fn ran_cycles(&self, cycles: u64) -> u64 {
         let cycles = cycles.saturating_sub(self.reading_cycles);
@@ -238,8 +239,8 @@ impl TurnTime {
         (cycles as f64 * (spent_ns - stolen_ns) as f64 / spent_ns as f64) as u64
     }
 
-    /// Charges what the thread did not run since it was last asked, `spent_ns` at most; gives it.
-    /// The rest, which is of intervals that were not late, is charged with the next one.
+    /// Charges and returns the time that the thread did not run since the last look, `spent_ns` at
+    /// most. The rest, from intervals that were not late, is charged with the next one.
     fn steal(&self, now_ns: Tick, spent_ns: u64) -> u64 {
         let (before, cpu_ns) = (self.ran.get(), cpu_ns());
         let off_ns = now_ns.saturating_sub(before.at_ns).saturating_sub(cpu_ns.saturating_sub(before.cpu_ns));
@@ -254,7 +255,7 @@ impl TurnTime {
     }
 }
 
-/// How long the calling thread has run.
+/// Returns how long the calling thread has run.
 fn cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
@@ -320,7 +321,7 @@ mod tests {
         assert_eq!((stats.loops.value(), stats.busy_loops.value()), (5, 1));
     }
 
-    // What a busy turn takes differs from turn to turn; what an idle one takes does not.
+    // The length of busy turns varies; that of idle turns does not.
     #[test]
     fn a_busy_turn_that_nobody_asked_was_busy_but_for_the_idle_turns_before_it() {
         let (time, stats) = time();
@@ -341,7 +342,7 @@ mod tests {
         let passed_ns = time.last_ns() - from_ns - (stats.stolen_ns.value() - stolen_ns);
         let (idle_ns, busy_ns) = (stats.idle_ns.value() - idle_ns, stats.busy_ns.value() - busy_ns);
         assert_eq!((idle_ns + busy_ns, idle_ns), (passed_ns, (2 * time.idle_turn.get() / PARTS).min(passed_ns)));
-        // The next one follows at once: all of it is busy, whatever the one before took.
+        // The next one follows at once: all of it is busy, whatever the length of the one before.
         let (idle_ns, busy_ns, from_ns) = (stats.idle_ns.value(), stats.busy_ns.value(), time.last_ns());
         pass(time.clock());
         pass(time.clock());
@@ -353,7 +354,7 @@ mod tests {
 
     #[test]
     fn time_off_the_cpu_is_stolen_and_neither_busy_nor_idle() {
-        // Others may really take the CPU, and are counted; hardly in all of some rounds.
+        // Other threads may really take the CPU, and are counted; hardly in all of some rounds.
         let found = (0..5).find_map(|_| Some(stalls_of_two_times_off_the_cpu()).filter(|stalls| *stalls <= 2));
         assert_eq!(found, Some(2));
     }

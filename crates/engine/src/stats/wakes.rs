@@ -11,7 +11,7 @@ pub struct WakeReport {
     pub count: u64,
 }
 
-/// What ended a sleep, or how the engine found out.
+/// The cause that ended a sleep, or how the engine found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WakeCause {
     Completion,
@@ -20,8 +20,8 @@ pub(crate) enum WakeCause {
     Fd,
     Control,
     Timer,
-    /// The safety time-out: nothing has come, though a stage that is polled then may find something
-    /// to do.
+    /// The safety time-out: nothing has arrived, though a stage that is polled then may find
+    /// something to do.
     Timeout,
 }
 

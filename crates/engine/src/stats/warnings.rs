@@ -10,11 +10,11 @@ use crate::stats::report::{EventReport, PoolReport, Report};
 
 /// The share of an lcore's time that may be stolen without a warning.
 const STOLEN_SHARE_MAX: f64 = 0.01;
-/// How much may be stolen in all without a warning: one turn of another thread, in a run too short
-/// for a judgement.
+/// The time that may be stolen in all without a warning: one turn of another thread, in a run too
+/// short for a judgement.
 const STOLEN_NS_MAX: u64 = 1_000_000;
-/// Interrupts and other threads don't keep an lcore from its CPU for this long at once; a process
-/// that is stopped they do.
+/// Interrupts and other threads don't keep an lcore from its CPU for this long at once; a stopped
+/// process does.
 const STOPPED_NS_MIN: u64 = 100_000_000;
 
 impl LcoreReport {
@@ -26,8 +26,8 @@ impl LcoreReport {
 }
 
 impl PortReport {
-    /// Messages that were lost since no receive was posted for them, as far as the device counts
-    /// them. On RC none are: their sender waits.
+    /// Messages lost since no receive was posted for them, as far as the device counts them. RC
+    /// loses none: the sender waits.
     pub fn lost_messages(&self) -> u64 {
         self.rx_out_of_buffer.filter(|_| self.transport != "rc").unwrap_or(0)
     }
@@ -67,10 +67,10 @@ impl fmt::Display for Warning {
 
 impl Report {
     /// Problems that do not end the run: ports that are down, links without a signal, connections
-    /// that were never made, messages that found no receive, connections that went over to their
-    /// alternate path, lcores that were moved to another CPU, time that was stolen from them, pools
-    /// that lack packets as the run has ended. Ports come first, then lcores, then pools; a good
-    /// run has none. An app without a `tracing` subscriber reads them from a
+    /// that were never made, messages that found no receive, connections that migrated to their
+    /// alternate path, lcores that were moved to another CPU, time stolen from them, and pools that
+    /// lack packets at the end of the run. Ports come first, then lcores, then pools; a good run
+    /// has none. An app without a `tracing` subscriber reads them from a
     /// [snapshot](crate::Running::snapshot) now and then.
     pub fn warnings(&self) -> Vec<Warning> {
         let ports = self.ports.iter().flat_map(|port| [down(port), link_down(port), not_connected(port), lost(port)]);
@@ -82,7 +82,7 @@ impl Report {
     }
 }
 
-/// Memory that is never freed: one who runs plan after plan in a process runs out of it.
+/// Memory that is never freed: a process that runs plan after plan runs out of it.
 fn kept(report: &Report, pool: &PoolReport) -> Option<Warning> {
     (report.ended && pool.held > 0).then(|| Warning {
         code: "packets-held",
@@ -111,7 +111,7 @@ fn link_down(port: &PortReport) -> Option<Warning> {
     })
 }
 
-/// A path has failed, and with it the connection if the other one did, too.
+/// A path has failed, and the connection with it if the other path failed, too.
 fn migrated(event: &EventReport) -> Option<Warning> {
     let ports = event.ports.join(", ");
     let times = if event.count == 1 { "once".to_owned() } else { format!("{} times", event.count) };
@@ -127,8 +127,8 @@ fn migrated(event: &EventReport) -> Option<Warning> {
     Some(Warning { code: "path-migrated", message, remedy })
 }
 
-/// A port with many connections that never had all of them, since it was refused; or one at which
-/// everybody was.
+/// A port with many connections that never had all of them, since it was refused; or a port that
+/// refused every peer.
 fn not_connected(port: &PortReport) -> Option<Warning> {
     let many = port.connections.as_ref()?;
     let (message, remedy) = if many.role == "connects" { lacking(many)? } else { refusing(many)? };
@@ -136,7 +136,7 @@ fn not_connected(port: &PortReport) -> Option<Warning> {
     Some(Warning { code: "not-connected", message: format!("port {} {message}{why}", port.name), remedy })
 }
 
-/// Of a port that connects.
+/// The warning for a port that connects.
 fn lacking(many: &ConnectionsReport) -> Option<(String, &'static str)> {
     let (asked, rejected) = (many.requests, many.rejected_by_peer);
     let attempts = format!("{asked} attempts, {rejected} of which the listener rejected");
@@ -150,7 +150,7 @@ fn lacking(many: &ConnectionsReport) -> Option<(String, &'static str)> {
     })
 }
 
-/// Of a port that listens.
+/// The warning for a port that listens.
 fn refusing(many: &ConnectionsReport) -> Option<(String, &'static str)> {
     let reasons = [
         ("by its acceptor", many.rejected_acceptor),
@@ -208,14 +208,14 @@ fn stolen(report: &Report, lcore: &LcoreReport) -> Option<Warning> {
     })
 }
 
-/// What took most of the time, as far as the kernel knows.
+/// Returns the taker of most of the stolen time, as far as the kernel knows.
 fn thief(report: &Report, lcore: &LcoreReport) -> &'static str {
     // A thread whose group has used up its quota, or whose CPU the hypervisor has, may wait in the
     // queue of its CPU as well.
     let (throttled_ns, hypervisor_ns) = (report.throttled_ns.unwrap_or(0), lcore.hypervisor_ns.unwrap_or(0));
     let others_ns = lcore.queued_ns.unwrap_or(0).saturating_sub(throttled_ns + hypervisor_ns);
     let known_ns = throttled_ns + hypervisor_ns + others_ns;
-    // It did not even wait for its CPU.
+    // The thread did not even wait for its CPU.
     let rest_ns = lcore.stolen_ns.saturating_sub(known_ns);
     let most_ns = throttled_ns.max(hypervisor_ns).max(others_ns).max(rest_ns);
     if most_ns == throttled_ns {

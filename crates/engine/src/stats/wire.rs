@@ -82,7 +82,7 @@ pub struct DatagramsReport {
     pub datagrams: u64,
 }
 
-/// Those of these devices that have an address. Takes no lock.
+/// Returns the wires of those of these devices that have an address. Takes no lock.
 pub(crate) fn wires(devices: &[&str]) -> Vec<WireReport> {
     wire_counters().filter(|wire| devices.contains(&wire.device)).map(|wire| report(&wire)).collect()
 }
