@@ -1,5 +1,5 @@
-//! The test rig of models of ports and lcores: a scripted device, a pool, and a clock that stands
-//! still until it is moved.
+//! The test rig for models of ports and lcores: a scripted device, a pool, and a clock that a test
+//! moves.
 
 pub(crate) mod errors;
 pub(crate) mod figures;
@@ -43,7 +43,7 @@ use crate::stats::drop_reason::DropReason;
 use crate::stats::sampling::Weights;
 use crate::stats::turn_time::TurnTime;
 
-/// Bytes of a packet of [`Rig::pool`].
+/// The bytes of a packet of [`Rig::pool`].
 pub(crate) const DATA_BYTES: u32 = 512;
 
 pub(crate) struct Rig {
@@ -54,11 +54,11 @@ pub(crate) struct Rig {
     pub(crate) pool: Pool,
 }
 
-/// What [`Rig::lcore`] is made of, beside what is always the same.
+/// The variable parts of [`Rig::lcore`].
 pub(crate) struct Parts {
     pub(crate) budget: Budget,
     pub(crate) ports: Vec<Port>,
-    /// Those of the ports behind that of the stage, which is the first.
+    /// The ports' sinks, behind the stage's, which is the first.
     pub(crate) sinks: Vec<Sink>,
     pub(crate) stage: Box<dyn Stage>,
     pub(crate) source: Option<CqSource>,
@@ -74,7 +74,7 @@ pub(crate) struct Depths {
     pub(crate) signal_every_wr: u32,
 }
 
-/// How stages fail where no run listens.
+/// Stage failures for an lcore outside a run.
 pub(crate) fn no_run() -> Failing {
     Failing::new(Arc::new(Control::new(Vec::new())), "lcore".into(), Box::new([]))
 }
@@ -88,8 +88,7 @@ impl Rig {
         Rig { time: Time::default(), script, context, pd, pool }
     }
 
-    /// What the parts of an lcore are handed in a turn, for one that has these sinks and a cache of
-    /// the pool.
+    /// The context of an lcore with these sinks and a cache of the pool.
     pub(crate) fn lcore_context(&self, sinks: Vec<Sink>, cache: usize) -> LcoreContext {
         let stats = shared::<LcoreStats>();
         LcoreContext {
@@ -103,12 +102,12 @@ impl Rig {
         }
     }
 
-    /// The same for its stages; without ports that have many connections.
+    /// The state for the stages of such an lcore, without ports that have many connections.
     pub(crate) fn lcore_state(&self, sinks: Vec<Sink>, cache: usize) -> LcoreState {
         LcoreState { ctx: self.lcore_context(sinks, cache), many: Vec::new(), failing: no_run() }
     }
 
-    /// An lcore of one stage, on this thread; with the stage's counters.
+    /// An lcore of one stage, on this thread; also returns the stage's counters.
     pub(crate) fn lcore(&self, control: &Arc<Control>, parts: Parts) -> (Lcore, Shared<StageStats>) {
         let Parts { budget, ports, mut sinks, stage, source, doorbell, burst } = parts;
         let stats = shared::<StageStats>();
@@ -150,12 +149,12 @@ impl Rig {
         (Lcore::bind(parts, Arc::clone(control)), stats)
     }
 
-    /// A completion queue that an lcore may sleep on.
+    /// A completion queue on which an lcore may sleep.
     pub(crate) fn source(&self) -> CqSource {
         source(&self.context)
     }
 
-    /// As the engine asks for them, without inline sends: what is posted is held.
+    /// A queue pair like the engine's, without inline sends: posted packets are held.
     pub(crate) fn spec(cq: &CompletionQueue, transport: Transport, depths: Depths, tag: u16) -> QpSpec<'_> {
         QpSpec {
             tx_depth_wr: depths.tx_wr,
@@ -167,7 +166,7 @@ impl Rig {
         }
     }
 
-    /// Brings it to RTS, towards itself.
+    /// Brings a queue pair to RTS, connected to itself.
     pub(crate) fn bring_up(&self, qp: &mut QueuePair) {
         qp.to_init(&InitSpec::default()).unwrap();
         if qp.transport() == Transport::Ud {
@@ -203,19 +202,18 @@ pub(crate) fn source(context: &Context) -> CqSource {
 }
 
 thread_local! {
-    /// Whose time passes while this thread sleeps; `None`: everybody's.
+    /// The time that passes while this thread sleeps; `None`: real time.
     static SLEEPS_IN: RefCell<Option<Time>> = const { RefCell::new(None) };
-    /// For how long this thread sleeps before a signal comes.
+    /// How long this thread sleeps before a signal comes.
     static SIGNAL_EVERY_NS: Cell<u64> = const { Cell::new(u64::MAX) };
 }
 
-/// From now on this thread sleeps in that time.
+/// From now on, this thread's sleeps pass in `time`.
 pub(crate) fn sleep_in(time: &Time) {
     SLEEPS_IN.set(Some(time.clone()));
 }
 
-/// From now on a signal interrupts the sleep of this thread, in a time of its own, when it has
-/// slept for that long.
+/// From now on, a signal interrupts each sleep of this thread, in its own time, after `every_ns`.
 pub(crate) fn interrupt_every(every_ns: u64) {
     SIGNAL_EVERY_NS.set(every_ns);
 }
@@ -231,8 +229,8 @@ pub(crate) fn monotonic_ns() -> u64 {
     }
 }
 
-/// ppoll(2). A thread that sleeps in a time of its own passes it to the nanosecond, unless
-/// something is there already.
+/// ppoll(2). A thread that sleeps in its own time passes it to the nanosecond, unless something is
+/// ready already.
 pub(crate) fn poll(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> rustix::io::Result<usize> {
     let Some(time) = SLEEPS_IN.with_borrow(Clone::clone) else { return rustix::event::poll(fds, timeout) };
     let found = rustix::event::poll(fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
@@ -248,7 +246,7 @@ pub(crate) fn poll(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> rustix
     Ok(found)
 }
 
-/// A port of that name and place, which nobody has attended to yet.
+/// A port with this name and place, which no lcore has attended to yet.
 pub(crate) fn port(
     place: u16,
     qp: QueuePair,

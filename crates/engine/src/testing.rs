@@ -1,9 +1,9 @@
 //! Tests of one stage in a plain `#[test]`: without a run, a thread or waiting.
 //!
-//! [`StageTest::open`] makes the stage as a run would: from a checked plan, by the factory that the
-//! app registered, with its params, pool, outputs, regions and timers. The test stands in for all
-//! that is around it. It hands packets in, lets time pass, opens and ends connections, and looks at
-//! what the stage has sent.
+//! [`StageTest::open`] makes the stage as a run would: from a checked plan, by the app's factory,
+//! with its params, pool, outputs, regions and timers. The test stands in for the stage's
+//! surroundings. It hands packets in, lets time pass, opens and ends connections, and examines the
+//! packets that the stage has sent.
 //!
 //! ```
 //! use std::time::Duration;
@@ -110,18 +110,17 @@ use crate::stats::clock::{Tick, told::Time};
 use crate::stats::counter::shared;
 use crate::stats::snapshot::{OutputEntry, RunStats};
 
-/// The clock of a test as it begins: a packet that was received at 0 would look injected.
+/// A test's clock at its beginning: a packet received at 0 would look injected.
 const START_NS: Tick = 1_000_000_000;
 
-/// How long an lcore takes from one turn to the next, for a stage that asks for a tick that is
-/// past.
+/// How long an lcore takes from one turn to the next, for a stage that asks for a past tick.
 const TURN_NS: u64 = 1_000;
 
 /// One stage, and a test around it: see [the module](self).
 ///
-/// It stays on the thread that opened it. Where the test names something that the plan has not, or
-/// that the engine would never do, a method panics and says what there is. A panic of the stage is
-/// a panic of the method that called it.
+/// It stays on the thread that opened it. If the test names something that is not in the plan, or
+/// asks for something that the engine would never do, a method panics and lists what there is. A
+/// panic of the stage is a panic of the method that called it.
 pub struct StageTest {
     lcore: Lcore,
     input: Producer<Packet>,
@@ -130,14 +129,14 @@ pub struct StageTest {
     plan: Plan,
     stage: String,
     lcore_name: String,
-    /// Turns beside the first that all timers of one tick take.
+    /// The turns beside the first that all timers of one tick take.
     bursts_of_timers: u32,
     outputs: Vec<Leads>,
-    /// What was sent and the test has not taken, by sink.
+    /// Sent packets that the test has not taken, by sink.
     sent: BTreeMap<usize, Vec<Packet>>,
     /// Sinks whose packets stay.
     stalled: BTreeSet<usize>,
-    /// By the places of the ports in the plan: those that have many connections.
+    /// The ports with many connections, by their places in the plan.
     cms: BTreeMap<u16, CmByHand>,
     /// The devices, which stay open.
     _known: Known,
@@ -211,8 +210,8 @@ impl StageTest {
 
     /// A packet with this data, as it comes from a port, an injector or a pool of the plan:
     /// `"port.feed"`, `"injector.operator"`, `"pool.packets"`. From a port it has the port's number
-    /// and, unless the plan leaves them out, the time. A mark is set by
-    /// [`Packet::set_mark`](verbline_mem::Packet::set_mark).
+    /// and, unless the plan leaves them out, the time.
+    /// [`Packet::set_mark`](verbline_mem::Packet::set_mark) sets a mark.
     ///
     /// # Panics
     /// There is no such place, its pool has no packet left, or the data are too long for one.
@@ -251,7 +250,8 @@ impl StageTest {
         packet
     }
 
-    /// The same, as its port receives it by this connection ([`StageTest::connect`]).
+    /// Like [`StageTest::packet`], as its port receives it over this connection
+    /// ([`StageTest::connect`]).
     ///
     /// # Panics
     /// Like [`StageTest::packet`], and if the connection is not open.
@@ -264,7 +264,7 @@ impl StageTest {
         packet
     }
 
-    /// Hands packets to the stage, whatever their number: as many a turn as the lcore's burst.
+    /// Hands any number of packets to the stage: the lcore's burst in each turn.
     pub fn process(&mut self, packets: impl IntoIterator<Item = Packet>) {
         for packet in packets {
             if let Err(packet) = self.input.push(packet) {
@@ -278,16 +278,17 @@ impl StageTest {
         }
     }
 
-    /// One turn of the lcore, at the time that it is: the stage is told what came, and polled if it
-    /// wants to be. True if it found work ([`Next::Busy`](crate::Next::Busy), or something sent).
+    /// Takes one turn of the lcore, at the present time: tells the stage its news, and polls it if
+    /// it wants to be. Returns true if it found work ([`Next::Busy`](crate::Next::Busy), or sent
+    /// packets).
     pub fn turn(&mut self) -> bool {
         let is_busy = sound(self.lcore.take_turn());
         self.settle();
         is_busy
     }
 
-    /// Lets time pass: with a turn now, at each tick for which the stage has a timer or wants to be
-    /// polled, and at the end.
+    /// Lets time pass: takes a turn now, at each tick for which the stage has a timer or wants to
+    /// be polled, and at the end.
     pub fn advance(&mut self, by: Duration) {
         let until_ns = self.now_ns().saturating_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX));
         self.turn();
@@ -298,7 +299,7 @@ impl StageTest {
             self.time.pass(next_ns.min(until_ns) - now_ns);
             self.turn();
         }
-        // Timers of one tick come in bursts, a turn each.
+        // Timers of one tick come in bursts, one per turn.
         for _ in 0..self.bursts_of_timers {
             if self.due_ns().is_some_and(|due_ns| due_ns <= until_ns) {
                 self.turn();
@@ -306,7 +307,7 @@ impl StageTest {
         }
     }
 
-    /// The time, as [`Outputs::now_ns`](crate::Outputs::now_ns) has it.
+    /// The time that [`Outputs::now_ns`](crate::Outputs::now_ns) returns.
     pub fn now_ns(&self) -> Tick {
         self.time.now_ns()
     }
@@ -323,7 +324,7 @@ pub(crate) fn sound<T>(done: std::io::Result<T>) -> T {
     done.unwrap_or_else(|error| panic!("the lcore cannot go on: {error}"))
 }
 
-/// A mistake of the test's.
+/// Panics about a mistake of the test.
 #[track_caller]
 pub(crate) fn no_such<T: fmt::Display>(what: &str, asked: &str, known: impl Iterator<Item = T>) -> ! {
     let known: Vec<String> = known.map(|name| format!("`{name}`")).collect();

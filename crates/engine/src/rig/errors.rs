@@ -32,7 +32,7 @@ impl Subscriber for Errors {
     fn exit(&self, _: &Id) {}
 }
 
-/// How many errors this logs, on this thread.
+/// Returns how many errors `what` logs, on this thread.
 pub(crate) fn errors_of(what: impl FnOnce()) -> usize {
     let count = Arc::new(AtomicUsize::new(0));
     tracing::subscriber::with_default(Errors(Arc::clone(&count)), what);

@@ -1,11 +1,11 @@
-//! What models of ports compare: counters, and what a device does with what it is handed.
+//! The data that models of ports compare: counters, and a device's treatment of its lists.
 
 use rustix::io::Errno;
 
 use crate::stats::counters::{PortStats, STATUSES};
 use crate::stats::drop_reason::{DropReason, REASONS};
 
-/// How a device refuses whose queue is full, and one to which something is wrong.
+/// The errnos of a device whose queue is full, and of a device that is at fault.
 pub(crate) const FULL: i32 = Errno::NOMEM.raw_os_error();
 pub(crate) const WRONG: i32 = Errno::INVAL.raw_os_error();
 
@@ -57,7 +57,7 @@ impl Figures {
     }
 }
 
-/// What the device does with what it is handed: how many more it takes, and how it refuses.
+/// The device's treatment of a list: how many more work requests it takes, and how it refuses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Device {
     pub(crate) takes: usize,
@@ -65,7 +65,7 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// How many of the list it takes.
+    /// Returns how many of the list it takes.
     pub(crate) fn take(&mut self, offered: usize) -> usize {
         let taken = offered.min(self.takes);
         if self.takes != usize::MAX {

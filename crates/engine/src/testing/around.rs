@@ -1,5 +1,5 @@
-//! What happens around the stage of a test: to its ports and their connections, to what it has
-//! asked for, and to the run.
+//! The surroundings of a tested stage: its ports and their connections, its operations, and the
+//! run.
 
 use std::net::SocketAddr;
 
@@ -15,12 +15,12 @@ use crate::operations::operation::{OperationError, mark_of};
 use crate::operations::queue::by_hand::Asked;
 use crate::operations::send_with::{SendFailure, SendWith, asked_of, end};
 
-/// Rounds in which the completions of a connection that ends have come.
+/// Rounds within which the completions of an ending connection have come.
 const ROUNDS_MAX: usize = 100_000;
 
 impl StageTest {
-    /// Opens a connection of a port with many, from a peer at 192.0.2.1 that said nothing, and has
-    /// the stage told.
+    /// Opens a connection of a port with many, from a peer at 192.0.2.1 without private data, and
+    /// tells the stage.
     ///
     /// # Panics
     /// Like [`StageTest::connect_as`].
@@ -31,7 +31,7 @@ impl StageTest {
         self.connect_as(port, ConnectionPeer { address, local, private_data: Box::default(), tag: 0 })
     }
 
-    /// The same from this peer, as an acceptor would have let it in.
+    /// Like [`StageTest::connect`], from this peer, as an acceptor would have let it in.
     ///
     /// # Panics
     /// The stage's lcore has no such port, the port has one connection alone, or it has as many as
@@ -48,8 +48,8 @@ impl StageTest {
         connection
     }
 
-    /// Ends a connection: its peer has left (`Closed`), or its queue pair has failed (`Failed`).
-    /// The stage is told.
+    /// Ends a connection, and tells the stage: its peer has left (`Closed`), or its queue pair has
+    /// failed (`Failed`).
     ///
     /// # Panics
     /// The connection is not open, or the change is that it opens.
@@ -87,9 +87,9 @@ impl StageTest {
         self.turn();
     }
 
-    /// Ends the operations that the stage has under way at the port of an output, in order, as
-    /// `end` says of each, and has the stage told. `end` fills the packet of a READ or an atomic
-    /// before it says that this is done. No operation ends by itself.
+    /// Ends the operations that the stage has under way at the port of an output, in order, with
+    /// the results of `end`, and tells the stage. `end` fills the packet of a READ or an atomic
+    /// before it returns success. No operation ends by itself.
     ///
     /// # Panics
     /// The output leads to no port that carries out operations.
@@ -103,14 +103,14 @@ impl StageTest {
         self.turn();
     }
 
-    /// Hands a packet back that the stage has sent and asked to come back
-    /// ([`SendWith::returned`]), as the port's `sent` does.
+    /// Hands back a packet that the stage has sent and asked to get back ([`SendWith::returned`]),
+    /// as the port's `sent` does.
     pub fn send_ended(&mut self, mut packet: Packet, result: Result<(), SendFailure>) {
         end(&mut packet, result);
         self.process([packet]);
     }
 
-    /// Tells the stage that the run is stopping, if it was not told.
+    /// Tells the stage that the run is stopping, if it has not been told yet.
     pub fn stop(&mut self) {
         self.lcore.tell_of_stop();
         self.turn();
@@ -122,7 +122,7 @@ impl StageTest {
         self.lcore.parts().0.iter().any(Node::awaits_packets)
     }
 
-    /// Takes what was sent, and has connections that end released and the stage told of them.
+    /// Takes sent packets, has ending connections released, and tells the stage of them.
     pub(super) fn settle(&mut self) {
         self.take_sent();
         for round in 0.. {
@@ -137,7 +137,7 @@ impl StageTest {
         }
     }
 
-    /// What has made a connection that is open, and the number of its queue pair.
+    /// Returns the maker of an open connection, and the number of its queue pair.
     #[track_caller]
     pub(super) fn open_connection(&mut self, connection: ConnectionId) -> (&mut CmByHand, u32) {
         let cm = self.cms.get_mut(&connection.port());
@@ -145,7 +145,7 @@ impl StageTest {
         open.unwrap_or_else(|| panic!("the connection {connection} is not open"))
     }
 
-    /// The place in the plan of a port of the stage's lcore.
+    /// Returns the place in the plan of a port of the stage's lcore.
     #[track_caller]
     fn port(&self, name: &str) -> u16 {
         let here = || self.plan.ports().iter().filter(|port| self.plan[port.lcore].name == self.lcore_name);
@@ -156,12 +156,12 @@ impl StageTest {
     }
 }
 
-/// What a packet that was sent asks of its port ([`SendWith::ask`]).
+/// Returns the options that a sent packet carries for its port ([`SendWith::ask`]).
 pub fn asked(packet: &Packet) -> SendWith {
     asked_of(packet)
 }
 
-/// Has a packet look as a port with `immediates` receives one with this immediate data
+/// Gives a packet this immediate data, as a port with `immediates` would have received it
 /// ([`immediate`](crate::immediate)).
 pub fn set_immediate(packet: &mut Packet, imm: u32) {
     packet.set_mark(mark_of(Some(imm), None));

@@ -1,4 +1,4 @@
-//! What is seen of the stage of a test: what it has sent, its counters, and how it ends.
+//! Observations of a tested stage: the packets it has sent, its counters, and its end.
 
 use verbline_mem::Packet;
 
@@ -8,8 +8,8 @@ use crate::run::start::panicked;
 use crate::stats::report::{FailureReport, Report};
 
 impl StageTest {
-    /// Takes what the stage has sent to an output since the last call, in order; of a spread one
-    /// place after the other. Outputs that lead to one place share what was sent there.
+    /// Takes the packets that the stage has sent to an output since the last call, in order; of a
+    /// spread one place after the other. Outputs that lead to one place share its packets.
     ///
     /// # Panics
     /// The stage's kind declares no such output.
@@ -19,7 +19,8 @@ impl StageTest {
         sinks.iter().flat_map(|sink| self.sent.remove(sink).unwrap_or_default()).collect()
     }
 
-    /// The same of one place that outputs lead to: `"port.orders"`, `"stage.book"`, `"ring.log"`.
+    /// Like [`StageTest::sent`], for one place that outputs lead to: `"port.orders"`,
+    /// `"stage.book"`, `"ring.log"`.
     ///
     /// # Panics
     /// No output of the stage leads there.
@@ -32,8 +33,8 @@ impl StageTest {
         self.sent.remove(sink).unwrap_or_default()
     }
 
-    /// Stops an output, or lets it go on: while it is stopped, what the stage sends there waits in
-    /// the batch of its place, as deep as the plan has it, and then finds no room.
+    /// Stops an output, or resumes it. Packets that the stage sends to a stopped output wait in the
+    /// batch of its place, as deep as the plan makes it, and then find no room.
     ///
     /// # Panics
     /// Like [`StageTest::sent`].
@@ -47,16 +48,16 @@ impl StageTest {
         self.take_sent();
     }
 
-    /// What the counters say now: of the stage with its own, of its drops and of those where its
+    /// Returns the present counters: the stage's with its own, its drops, and the drops where its
     /// outputs lead.
     pub fn report(&self) -> Report {
         self.stats.report(START_NS, false)
     }
 
-    /// Ends the test: the stage is told to stop, if it was not ([`StageTest::stop`]), and dropped.
-    /// `packets.held` is then how many packets the test still has, or the stage has given away
-    /// otherwise than by its outputs; `failures` has what the stage said if it panicked as it was
-    /// dropped.
+    /// Ends the test: tells the stage to stop, if it was not told ([`StageTest::stop`]), and drops
+    /// it. `packets.held` is then the number of packets that the test still has, or that the stage
+    /// has given away otherwise than by its outputs; `failures` has the stage's message if it
+    /// panicked as it was dropped.
     pub fn finish(mut self) -> Report {
         self.stop();
         let StageTest { lcore, lcore_name: name, stats, sent, input, .. } = self;
@@ -67,7 +68,7 @@ impl StageTest {
         Report { failures, ..stats.report(START_NS, true) }
     }
 
-    /// Ends a test by a panic of the stage: what the report of a run would say of it.
+    /// Ends a test by a panic of the stage. Returns the failure that a run would report.
     ///
     /// # Panics
     /// The stage did not panic.
@@ -81,7 +82,7 @@ impl StageTest {
         }
     }
 
-    /// Takes what the turn, or a call between two turns, has sent.
+    /// Takes the packets sent by the turn, or by a call between two turns.
     pub(super) fn take_sent(&mut self) {
         let (_, state) = self.lcore.parts();
         for (sink, _) in
@@ -92,7 +93,7 @@ impl StageTest {
         }
     }
 
-    /// Where an output leads.
+    /// Returns the sinks that an output leads to.
     #[track_caller]
     pub(super) fn sinks(&self, output: &str) -> Vec<usize> {
         let Some(leads) = self.outputs.iter().find(|leads| leads.output == output) else {
