@@ -1,5 +1,5 @@
-//! A process whose file descriptors have run out. Alone in its file, as it takes them from whatever
-//! runs beside it.
+//! A process that has run out of file descriptors. Alone in its file, as it takes them from all
+//! threads of its process.
 
 #[path = "suite/common/mod.rs"]
 mod common;

@@ -1,5 +1,5 @@
-//! A stage panics while nobody reads standard error, in a program that has no panic hook of its
-//! own. Alone in its file, as it puts a full pipe in standard error's place.
+//! A stage panics while nobody reads standard error, in a program without a panic hook of its own.
+//! Alone in its file, as it puts a full pipe in standard error's place.
 
 #[path = "suite/common/mod.rs"]
 mod common;
@@ -39,7 +39,8 @@ fn an_lcore_that_panics_waits_for_nobody_to_read_standard_error() {
     dup2_stderr(&writer).unwrap();
     drop(writer);
 
-    // As the standard library's, whose words the test harness would keep from standard error.
+    // Like the standard library's hook, whose messages the test harness would keep from standard
+    // error.
     std::panic::set_hook(Box::new(|info| _ = writeln!(std::io::stderr(), "{info}")));
     let began = Instant::now();
     let running = runtime.start().unwrap();
@@ -47,7 +48,7 @@ fn an_lcore_that_panics_waits_for_nobody_to_read_standard_error() {
     let stopped = running.stop();
     let took = began.elapsed();
 
-    // Now it is read, and the words come.
+    // Now it is read, and the message arrives.
     let mut said = String::new();
     fcntl_setfl(&reader, OFlags::NONBLOCK).unwrap();
     let mut reader = File::from(reader);
@@ -58,7 +59,7 @@ fn an_lcore_that_panics_waits_for_nobody_to_read_standard_error() {
         said += &String::from_utf8_lossy(&piece[..len]);
     }
     dup2_stderr(&stderr).unwrap();
-    // A write to it from here on fails: nobody reads it.
+    // Further writes to it fail: nobody reads it.
     drop(reader);
 
     let error = stopped.unwrap_err();

@@ -1,5 +1,5 @@
-//! Acceptors of a port that takes many peers, on the software RNIC: what they see of a request,
-//! what they answer, and what the peer, the stages and the report hear of it.
+//! Acceptors of a port that takes many peers, on the software RNIC: how they see a request, their
+//! answers, and the consequences for the peer, the stages and the report.
 //!
 //! Each test has a port number of its own: the software RNICs share one set of listeners.
 
@@ -17,10 +17,10 @@ use verbline_engine::{
 use verbline_mem::Batch;
 use verbline_verbs::connection::{ConnectOptions, ConnectionError};
 
-/// Whom the stage was told of.
+/// The peers that the stage was told of.
 type Told = Arc<Mutex<Vec<ConnectionPeer>>>;
 
-/// Answers each packet, and remembers whom it was told of.
+/// Answers each packet, and remembers the peers it was told of.
 struct Desk {
     told: Told,
 }
@@ -43,7 +43,7 @@ impl Stage for Desk {
     }
 }
 
-/// An app with the acceptor and the stage, and what they saw.
+/// An app with the acceptor and the stage, and the records of both.
 fn app() -> (Registry, Seen, Told) {
     let (mut registry, seen, told) = (registry(), Seen::default(), Told::default());
     porter::register(&mut registry, &seen);
@@ -53,7 +53,7 @@ fn app() -> (Registry, Seen, Told) {
     (registry, seen, told)
 }
 
-/// A server whose acceptor has these rules.
+/// A server with these rules for its acceptor.
 fn server(port: u16, rules: &str) -> String {
     let keys = format!("acceptor = \"porter\"\nacceptor_params = {{ {rules} }}\nconnections_max = 8");
     desk::server(port, &(keys + "\nrx_shared_wr = 256\ntx_depth_wr = 16\n"))
@@ -70,12 +70,12 @@ fn counts<'a>(report: &'a Report, port: &str) -> &'a ConnectionsReport {
     report.port(port).unwrap().connections.as_ref().unwrap()
 }
 
-/// A peer that says who it is.
+/// Options of a peer that gives its name.
 fn named(name: &str) -> ConnectOptions {
     ConnectOptions { private_data: name.as_bytes().to_vec(), ..ConnectOptions::default() }
 }
 
-/// What a listener said as it rejected.
+/// Returns a listener's reason for a rejection.
 #[track_caller]
 fn reason(answer: Result<usize, ConnectionError>) -> String {
     match answer {
@@ -96,7 +96,7 @@ fn an_acceptor_refuses_by_number_until_somebody_has_left() {
     let third = loop {
         match peers.ask() {
             Ok(third) => break third,
-            // The queue pair may be on its way back still.
+            // The last queue pair may still be on its way back.
             Err(error) => assert!(matches!(error, ConnectionError::Rejected { .. }), "{error}"),
         }
     };
@@ -172,7 +172,7 @@ fn an_acceptor_sees_what_a_request_says() {
     let seen = seen.lock().unwrap();
     let (data, param, connections) = &seen[0];
     assert_eq!((data.as_slice(), *connections, seen[1].2), (&b"deep"[..], 0, 1));
-    // What the peer starts this side serves, and the reverse.
+    // Requests that the peer starts, this side serves, and the reverse.
     assert_eq!((param.responder_resources, param.initiator_depth), (5, 3));
     assert_eq!((param.retry_count, param.rnr_retry_count, param.srq), (6, 2, false));
     assert_ne!(param.qp_num, seen[1].1.qp_num);
@@ -216,7 +216,7 @@ fn an_answer_has_as_much_room_as_its_message() {
     running.stop().unwrap();
 }
 
-/// Runs a server whose acceptor panics, and gives what the run failed for.
+/// Runs a server whose acceptor panics, and returns the reason of the run's failure.
 #[track_caller]
 fn failure_of(port: u16, rules: &str, provoke: impl FnOnce(&mut Peers, usize)) -> String {
     let (running, ..) = start(&server(port, rules));
@@ -225,7 +225,8 @@ fn failure_of(port: u16, rules: &str, provoke: impl FnOnce(&mut Peers, usize)) -
     peers.round_trip(before, b"all is well");
     provoke(&mut peers, before);
     assert_eq!(running.wait(Some(PATIENCE)), Ended::Failed);
-    // Nobody else is taken: the one who comes too early finds the listener going, the others none.
+    // Nobody else is accepted: a peer that comes early finds the listener about to go, later ones
+    // find none.
     let deadline = Instant::now() + PATIENCE;
     while !matches!(peers.ask(), Err(ConnectionError::Refused { .. })) {
         assert!(Instant::now() < deadline, "somebody still listens");

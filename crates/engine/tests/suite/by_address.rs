@@ -117,7 +117,7 @@ fn two_lcores_meet_over_uc_and_meet_again() {
     }
     let uc = |port: String| port.replace("transport = \"rc\"", "transport = \"uc\"");
     let listening = on("soft1", &[uc(echo(r#"listen = "10.9.9.2:7022""#, 1))]);
-    // What comes over UC before the lcore has posted receives to another queue pair is lost.
+    // Packets over UC are lost until the lcore has posted receives to another queue pair.
     let again = |port: String| port.replace("count = 100", "count = 100, again_ms = 20");
     let connecting = on("soft0", &[again(uc(pinger(r#"connect = "10.9.9.2:7022""#, 0, 100)))]);
     let starts = |text: &str| {
@@ -135,7 +135,7 @@ fn two_lcores_meet_over_uc_and_meet_again() {
         let report = until(&server, |report| state(report, "far") == ConnectionState::Reconnecting);
         assert_eq!(report.connection("far").unwrap().times_connected, times);
     }
-    // Who asks for a reliable connection at that address finds nobody.
+    // A peer that asks for a reliable connection at that address finds no listener.
     let reliable = on("soft0", &[pinger("connect = \"10.9.9.2:7022\"\nconnect_timeout = \"50ms\"", 0, 1)]);
     let error = refused(&reliable).to_string();
     server.stop().unwrap();
@@ -149,7 +149,7 @@ fn two_lcores_of_two_engines_meet_whoever_comes_first_and_the_one_that_stays_is_
     }
     let listening = on("soft1", &[echo(r#"listen = "10.9.9.2:7002""#, 1)]);
     let connecting = on("soft0", &[pinger(r#"connect = "10.9.9.2:7002""#, 0, 100)]);
-    // The connecting one is there first, and tries until somebody listens.
+    // The connecting end is there first, and retries until there is a listener.
     let first = build(&connecting);
     let client = std::thread::spawn(move || first.start());
     std::thread::sleep(Duration::from_millis(50));
@@ -205,7 +205,7 @@ fn two_lcores_of_two_engines_and_the_one_that_sends_is_left_alone() {
     until(&client, gone);
     let report = until(&client, |report| state(report, "near") == ConnectionState::Disconnected);
     assert!(!report.port("near").unwrap().errors.is_empty(), "{report:#?}");
-    // The peer said that it goes, but what was sent to it is lost, and nothing more will arrive.
+    // The peer announced its end, but packets sent to it are lost, and nothing more will arrive.
     let error = client.stop().unwrap_err();
     assert_eq!(error.to_string(), "lcore.near: port.near is down for good (IBV_WC_RETRY_EXC_ERR)");
     let EngineError::Failed { report, .. } = error else { panic!("{error}") };
@@ -252,7 +252,7 @@ fn an_address_that_is_not_ours_or_taken_is_said_before_anything_waits() {
     );
 }
 
-/// Somebody who is no engine.
+/// A peer that is no engine.
 struct Stranger {
     qp: QueuePair,
     _cq: CompletionQueue,
@@ -276,7 +276,7 @@ fn a_listener_that_says_why_not_is_believed_at_once() {
     let mut listener = Listener::bind(Provider::Soft, address("10.9.9.2:7005"), 1).unwrap();
     let runtime = build(&on("soft0", &[pinger(r#"connect = "10.9.9.2:7005""#, 0, 1)]));
     let client = std::thread::spawn(move || runtime.start().map(drop));
-    // Without a reason it may be on its way out: the port asks again.
+    // Without a reason the listener may be on its way out: the port asks again.
     drop(listener.next(PATIENCE).unwrap().unwrap());
     listener.next(PATIENCE).unwrap().unwrap().reject(b"the session is over").unwrap();
     assert_eq!(
@@ -294,7 +294,7 @@ fn a_peer_that_goes_away_half_way_is_not_the_last_that_may_come() {
     let route = || resolve(Provider::Soft, to, Some(address("10.9.9.1:0")), PATIENCE).unwrap();
     let mut stranger = Stranger::on("soft0");
     let asked = route().connect(&mut stranger.qp, &ConnectOptions::default()).unwrap();
-    // It leaves when the engine has accepted it, and before it has read that.
+    // The peer leaves after the engine has accepted it, and before it has read that.
     let mut answer = [PollFd::new(&asked, PollFlags::IN)];
     let wait = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
     assert_eq!(rustix::event::poll(&mut answer, Some(&wait)), Ok(1));

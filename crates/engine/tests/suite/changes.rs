@@ -1,5 +1,5 @@
-//! Ports that take other attributes while packets go through them: nothing is lost, and nothing
-//! comes out of its order.
+//! Ports that change their attributes while packets go through them: no packet is lost or
+//! overtaken.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::common::{PATIENCE, assert_clean, one_lcore, plan, registry, until};
 const COUNT: u64 = 20_000;
 
 /// A source that sends over a pair of ports, faster than one packet a millisecond; `told`: keys of
-/// the port that sends.
+/// the sending port.
 fn text(transport: &str, told: &str, count: u64) -> String {
     let stages = format!(
         r#"
@@ -57,7 +57,7 @@ fn assert_taken(changed: &[ChangedPort]) {
     assert!(changed.iter().all(|one| matches!(one.outcome, ChangeOutcome::Taken { .. })), "{changed:?}");
 }
 
-/// Changes a running port over and over, and gives how often.
+/// Changes a running port over and over; returns how often.
 fn changed_over_and_over(transport: &str, told: [&str; 2]) -> u32 {
     let plans = told.map(|told| loaded(&text(transport, told, COUNT)));
     let running = start(&plans[0]);
@@ -86,7 +86,8 @@ fn a_connection_that_is_drained_and_changed_over_and_over_loses_nothing() {
 #[test]
 fn datagrams_go_by_another_path_and_with_another_q_key() {
     assert!(changed_over_and_over("ud", ["hop_limit = 3", "traffic_class = 8\nservice_level = 1"]) > 5);
-    // What the receiver asks for, its sender learns. What is under way meanwhile is lost.
+    // The sender learns the Q_Key that the receiver's plan sets. Packets under way meanwhile are
+    // lost.
     let keyed =
         |qkey: &str| text("ud", "", 1 << 40).replace("rx_depth_wr = 256", &format!("rx_depth_wr = 256\n{qkey}"));
     let running = start(&loaded(&keyed("")));
@@ -96,7 +97,7 @@ fn datagrams_go_by_another_path_and_with_another_q_key() {
         let changed = running.change_ports(&loaded(&keyed(qkey))).unwrap();
         assert_eq!(changed.iter().map(|one| one.port.as_str()).collect::<Vec<_>>(), ["in"], "{changed:?}");
         assert_taken(&changed);
-        // More than were on their way.
+        // More packets than were on their way.
         let before = seen(&running) + 512;
         until(&running, |report| report.stage("sink").unwrap().packets_in > before);
     }
@@ -117,7 +118,7 @@ fn one_key_that_cannot_change_keeps_all_as_they_were() {
     assert_clean(&running.stop().unwrap());
 }
 
-/// A stage holds up the lcore, so that the change begins when nobody waits for it any more.
+/// A stage holds up the lcore, so that the change begins after the caller's time-out.
 #[test]
 fn what_is_not_done_in_time_is_said_and_done_later() {
     let busy =
@@ -133,13 +134,13 @@ fn what_is_not_done_in_time_is_said_and_done_later() {
 
 #[test]
 fn a_port_that_is_paused_holds_what_it_sends_and_loses_nothing() {
-    // Without an end: on a busy machine the source sends a great many before the pause.
+    // Without an end: on a busy machine the source sends a great many packets before the pause.
     let texts = ["", "traffic_class = 104\nmin_rnr_timer = 9"].map(|told| text("rc", told, 1 << 40));
     let running = start(&loaded(&texts[0].replace("gap_us = 20", "polite = true")));
     let seen = || running.snapshot().stage("sink").unwrap().packets_in;
     until(&running, |report| report.stage("sink").unwrap().packets_in > 100);
     let paused = running.pause_port("out").unwrap();
-    // What had been sent before arrives; then nothing does, however long one waits.
+    // Packets sent before arrive; then no more do, however long one waits.
     std::thread::sleep(Duration::from_millis(20));
     let before = seen();
     std::thread::sleep(Duration::from_millis(50));
@@ -149,7 +150,7 @@ fn a_port_that_is_paused_holds_what_it_sends_and_loses_nothing() {
     assert_taken(&running.change_ports(&loaded(&texts[1])).unwrap());
     assert_eq!(seen(), before, "a change does not let it go on");
     assert!(matches!(paused.resume(), ChangeOutcome::Taken { .. }));
-    // Dropped, it goes on as well; and no other port is there to be paused.
+    // A dropped pause ends as well; and there is no other port to be paused.
     drop(running.pause_port("out").unwrap());
     let missing = running.pause_port("outer").unwrap_err();
     assert_eq!(missing, ChangeOutcome::Refused("the plan has no port.outer".to_owned()));

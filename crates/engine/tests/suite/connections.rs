@@ -8,7 +8,7 @@ use verbline_engine::{Ended, EngineError, Next, Outputs, Runtime, Stage, StageSp
 use verbline_mem::Batch;
 use verbline_verbs::expert::fault;
 
-/// Two ports that are each other's peers, a pinger at one and an echo at the other.
+/// Two ports that are each other's peers, with a pinger at one and an echo at the other.
 fn echo(transport: &str, near: &str, far: &str, idle: &str, count: u64, size_bytes: usize) -> String {
     let lcore = |name: &str, place: u8| format!("[lcore.{name}]\ncpu = \"allowed:{place}\"\nidle = \"{idle}\"\n");
     let lcores = lcore(near, 0) + &if near == far { String::new() } else { lcore(far, 1) };
@@ -117,7 +117,7 @@ fn two_lcores_echo_asleep_between_packets() {
     }
 }
 
-/// A port that sends to a group, and two that join it; keys of each.
+/// A port that sends to a group, and two that join it, each with its keys.
 fn fan_out(tx: &str, rx_a: &str, rx_b: &str) -> String {
     let rest = r#"
         [port.tx]
@@ -197,7 +197,7 @@ fn one_lcore_fans_out_by_multicast() {
     }
 }
 
-/// A generator on a port, and a sink behind its peer whose pool has smaller packets.
+/// A generator on a port, and a sink behind its peer, whose pool has smaller packets.
 fn mismatched(transport: &str, size_bytes: usize, count: u64) -> String {
     format!(
         r#"
@@ -251,7 +251,7 @@ fn mismatched(transport: &str, size_bytes: usize, count: u64) -> String {
 
 #[test]
 fn one_lcore_takes_a_failed_port_down_and_counts_every_packet() {
-    // Once this ended well, with nothing received.
+    // Regression: this ended well, with nothing received.
     let EngineError::Failed { report, .. } = run(&registry(), &mismatched("rc", 300, 100)).unwrap_err() else {
         panic!("it is the port that fails")
     };
@@ -278,7 +278,7 @@ fn one_lcore_drops_what_is_too_long_for_a_datagram_and_stays_up() {
     assert_eq!(report.drops[0].place, "port.tx");
 }
 
-/// Sends ten packets once it is let.
+/// Sends ten packets once the test opens the gate.
 struct Gated {
     open: Arc<AtomicBool>,
 }
@@ -287,7 +287,7 @@ impl Stage for Gated {
     fn process(&mut self, _: &mut Batch, _: &mut Outputs<'_>) {}
 
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
-        // Relaxed: what was done before is the device's to order.
+        // Relaxed: the device orders all earlier work.
         if !self.open.load(Ordering::Relaxed) {
             return Next::Idle;
         }

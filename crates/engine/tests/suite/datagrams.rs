@@ -8,7 +8,7 @@ use verbline_mem::Batch;
 
 const CLIENTS: usize = 6;
 
-/// Sends numbered datagrams to the groups of its port in turn, the first by saying nothing.
+/// Sends numbered datagrams to the groups of its port in turn, to the first by naming none.
 struct Caller {
     groups: [Option<ConnectionId>; 3],
     sent: u64,
@@ -28,7 +28,7 @@ impl Stage for Caller {
     }
 }
 
-/// Notes what it hears, by port.
+/// Records its packets, by port.
 struct Ear(Arc<Mutex<Vec<(u16, u64)>>>);
 
 impl Stage for Ear {
@@ -39,8 +39,8 @@ impl Stage for Ear {
     }
 }
 
-/// A run of a port that sends to three groups, in turn to those of these names (`None`: to none by
-/// name), and what was heard.
+/// Runs a port that sends to three groups, in turn to those of these names (`None`: to none by
+/// name). Returns the report, and the received packets.
 fn call(turns: [Option<&'static str>; 3]) -> (Report, Vec<(u16, u64)>) {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let mut registry = registry();
@@ -95,7 +95,8 @@ fn a_port_sends_to_the_group_that_each_packet_names() {
     }
 }
 
-/// Regression: a group that nothing was sent to was one that had lost all that was sent to others.
+/// Regression: a group without packets of its own was reported to have lost all that were sent to
+/// others.
 #[test]
 fn a_group_that_nothing_was_sent_to_is_no_failure() {
     let (report, heard) = call([Some("239.7.0.3"); 3]);
@@ -103,15 +104,14 @@ fn a_group_that_nothing_was_sent_to_is_no_failure() {
     assert_eq!((report.failures, heard.len()), (vec![], 300));
 }
 
-/// Asks a server by its group, one question at a time, and takes its answers: each says whose it
-/// is.
+/// Asks a server by its group, one question at a time, and takes the answers to its own questions.
 struct Asker {
     own: u64,
     wanted: u64,
     under_way: Option<u64>,
     asked: Counter,
     answered: Counter,
-    /// Turns that it waits for an answer before it asks again.
+    /// The turns that it waits for an answer before it asks again.
     patience: u32,
     waited: u32,
 }
@@ -156,8 +156,8 @@ fn askers(wanted: u64, patience: u32) -> Registry {
     registry
 }
 
-/// A server that sends back what it gets, and clients that know its group alone: one of its own, by
-/// its number of places, since a run beside it would hear of it.
+/// A server that sends its packets back, and clients that know only its group. The number of places
+/// selects the group, since a run beside this one would hear of it.
 fn text(senders_max: usize, server: &str) -> String {
     let client = |at: usize| {
         format!(
@@ -205,7 +205,7 @@ fn answered(report: &Report) -> Vec<[u64; 2]> {
     (0..CLIENTS).map(|at| ["asked", "answered"].map(|name| of(at).counter(name).unwrap())).collect()
 }
 
-/// The first questions wait for their address handles, and none is lost.
+/// The first questions wait for their address handles; none is lost.
 #[test]
 fn whoever_sends_a_datagram_is_answered_and_nobody_else() {
     let report = run(&askers(200, u32::MAX), &text(CLIENTS, "use = \"forward\"")).unwrap();
@@ -214,9 +214,9 @@ fn whoever_sends_a_datagram_is_answered_and_nobody_else() {
     assert_eq!(report.drops, []);
 }
 
-/// More senders than there are places: each has to wait for one again and again, and is answered
-/// once it has it. An answer to a sender that has lost its place is dropped, and never goes to
-/// another, which its asker would notice.
+/// More senders than places: each has to wait for a place again and again, and is answered once it
+/// has one. An answer to a sender that has lost its place is dropped, and never goes to another,
+/// which would notice.
 #[test]
 fn senders_without_a_place_take_one_and_no_answer_goes_astray() {
     let report = run(&askers(50, 2_000), &text(2, "use = \"forward\"")).unwrap();
@@ -228,7 +228,7 @@ fn senders_without_a_place_take_one_and_no_answer_goes_astray() {
     assert_eq!(lost, report.dropped("no_connection") + report.dropped("stopped"), "{:?}", report.drops);
 }
 
-/// Kept until the run stops: by then most senders have lost their places to others.
+/// The packets are kept until the run stops: by then most senders have lost their places to others.
 #[test]
 fn what_is_answered_too_late_is_dropped() {
     let report = run(
@@ -242,7 +242,7 @@ fn what_is_answered_too_late_is_dropped() {
     assert_eq!(port.rx_packets, port.tx_packets + dropped, "{report:#?}");
 }
 
-/// Without places for senders a port with one destination sends all answers there.
+/// A port with one destination and no places for senders sends all answers there.
 #[test]
 fn a_port_without_places_sends_to_its_one_destination() {
     let text = text(9, "use = \"forward\"").replace("senders_max = 9", "peer = \"port.client3\"");
@@ -261,7 +261,7 @@ fn a_port_without_places_sends_to_its_one_destination() {
     assert_eq!(answered(&report), expected);
 }
 
-/// Asks once, and counts what it is told.
+/// Asks once, and counts its news.
 struct Once {
     asked: Counter,
     answered: Counter,

@@ -1,5 +1,5 @@
-//! What devices say without being asked reaches the lcore that it concerns, and the run's report:
-//! queue pairs that fail, completion queues that overrun, devices that are pulled out.
+//! Asynchronous events of devices reach the lcore concerned, and the run's report: queue pairs that
+//! fail, completion queues that overrun, devices that are pulled out.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,13 +12,13 @@ use verbline_engine::{
 use verbline_mem::Batch;
 use verbline_verbs::expert::fault;
 
-/// The software RNIC's devices are the whole process's, and the tests here take them away.
+/// The software RNIC's devices belong to the whole process, and these tests take them away.
 fn alone() -> MutexGuard<'static, ()> {
     static DEVICES: Mutex<()> = Mutex::new(());
     DEVICES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Counts what it is told of the port `tx`, and answers with a packet.
+/// Counts the events of the port `tx`, and answers each with a packet.
 struct Witness {
     port: Option<u16>,
     down: Counter,
@@ -55,7 +55,7 @@ fn with_witness() -> Registry {
     registry
 }
 
-/// A pair of ports over RC on two lcores, `tx` to `rx`; and on lcore a, a witness that answers by
+/// A pair of ports over RC on two lcores, `tx` to `rx`; and on lcore a, a witness that answers over
 /// the port `other`.
 fn text(idle: &str, generator: &str) -> String {
     format!(
@@ -128,7 +128,7 @@ fn text(idle: &str, generator: &str) -> String {
     )
 }
 
-/// Under each policy an lcore that idles, and one that is never idle.
+/// Under each policy, an idle lcore and a busy one.
 const LCORES: [(&str, &str); 4] = [
     ("poll", "gap_us = 2000"),
     ("event", "gap_us = 60000000"),
@@ -171,8 +171,8 @@ fn two_lcores_take_a_broken_queue_pair_out_of_service_and_end_in_order() {
         let running = start(&text(idle, generator));
         let qpn = qpn(&running, "tx");
         assert!(fault::break_queue_pair(qpn));
-        // The answer of the witness reached the other lcore: it was told, and what it sent was
-        // sent.
+        // The witness's answer reached the other lcore: it was told of the event, and its packet
+        // was sent.
         wait_for(&running, "the stages are told", |report| report.stage("answers").unwrap().packets_in == 1);
         // The flushed completions may come before the event, which says more.
         let live = wait_for(&running, "what is sent is dropped, and why", |report| {
@@ -191,7 +191,7 @@ fn two_lcores_take_a_broken_queue_pair_out_of_service_and_end_in_order() {
             count: 1,
         };
         assert_eq!(told, expected, "{idle}");
-        // Its other end is in this plan as well, and nothing of it will come back.
+        // Its other end is in this plan as well, and none of it will come back.
         let (lcore, sentence, report) = failed(running);
         assert_eq!(
             (lcore.as_str(), sentence.as_str()),
@@ -227,7 +227,7 @@ fn two_lcores_fail_when_a_completion_queue_overruns() {
             let reason = report.port(port).unwrap().down_reason.as_deref();
             assert_eq!(reason, Some("its lcore's completion queue overran"), "{idle}: {port}");
         }
-        // An lcore that polls may find it out, and let go of the queue, before the event is read.
+        // A polling lcore may find it out, and release the queue, before the event is read.
         if let Some(told) = report.events.iter().find(|event| event.event == "IBV_EVENT_CQ_ERR") {
             assert_eq!((&told.ports[..], &told.lcores[..]), (&["tx".into(), "other".into()][..], &["a".into()][..]));
         }
@@ -256,7 +256,7 @@ fn two_lcores_fail_when_their_device_is_pulled_out() {
         assert_eq!((told.source.as_str(), told.count, told.lcores.len()), ("device", 1, 2), "{idle}");
         assert_eq!(report.packets.held, 0, "{idle}: {:?}", report.packets);
     }
-    // It is there again for the next run.
+    // The device is there again for the next run.
     let text = text("poll", "polite = true").replace("1000000000", "100");
     assert_eq!(run(&with_witness(), &text).unwrap().stage("sink").unwrap().counter("seen"), Some(100));
 }
@@ -271,7 +271,7 @@ fn two_lcores_fail_with_whichever_port_is_lost() {
         let running = start(&text("event", "gap_us = 60000000"));
         assert!(fault::break_queue_pair(qpn(&running, port)));
         let (failed, sentence, report) = failed(running);
-        // The flushed completions may come before the event, which is waited for a little, as it
+        // The flushed completions may come before the event, which is waited for briefly, as it
         // says more.
         assert_eq!(failed, lcore, "{sentence}");
         assert_eq!(sentence, format!("lcore.{lcore}: port.{port} is down for good (IBV_EVENT_QP_FATAL)"));
@@ -285,13 +285,13 @@ fn two_lcores_tell_their_stages_of_a_port_that_its_completions_took_down() {
         return;
     }
     let _alone = alone();
-    // Longer than what the other end has room for.
+    // Longer than the other end's packets.
     let small = "[pool.small]\ndevice = \"nic0\"\npackets = 4096\ndata_bytes = 64\npages = \"4KiB\"\n[port.rx]\n";
     let text = text("event", "size_bytes = 200, gap_us = 1000").replace("[port.rx]\n", small);
     let (head, tail) = text.split_once("[port.rx]").unwrap();
     let running = start(&format!("{head}[port.rx]{}", tail.replacen("pool = \"p\"", "pool = \"small\"", 1)));
     wait_for(&running, "the stages are told", |report| report.stage("answers").unwrap().packets_in == 1);
-    // Once this ended well: nothing had arrived, and no failure was told.
+    // Regression: this ended well: nothing had arrived, and no failure was reported.
     let (_, sentence, report) = failed(running);
     assert!(sentence.contains(" is down for good (IBV_WC_"), "{sentence}");
     assert_eq!(report.failures.len(), 2, "{:?}", report.failures);

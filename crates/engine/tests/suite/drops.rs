@@ -1,5 +1,5 @@
-//! What panics as it is dropped: stages, acceptors, and the payloads of other panics. Each is told,
-//! and takes nothing else with it.
+//! Values that panic as they are dropped: stages, acceptors, and the payloads of other panics. Each
+//! panic is reported, and takes nothing else with it.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use verbline_engine::{
 use verbline_mem::Batch;
 use verbline_plan::Machine;
 
-/// What it shares with others, and each unwraps: as it is called, and as it is dropped.
+/// A lock shared by several stages, which each unwraps: as it is called, and as it is dropped.
 struct Sharing(Arc<Mutex<u64>>);
 
 impl Stage for Sharing {
@@ -29,7 +29,7 @@ impl Drop for Sharing {
     }
 }
 
-/// Panics as it is dropped, with something that does the same.
+/// Panics as it is dropped, with a payload that does the same.
 #[derive(Clone)]
 struct Bomb(u32);
 
@@ -49,7 +49,7 @@ impl Acceptor for Bomb {
     }
 }
 
-/// Panics with something that panics as it is dropped.
+/// Panics with a payload that panics as it is dropped.
 struct Rude;
 
 impl Stage for Rude {
@@ -58,7 +58,7 @@ impl Stage for Rude {
     }
 }
 
-/// With `sharing`, `bomb` and `rude`.
+/// An app with `sharing`, `bomb` and `rude`.
 fn app() -> Registry {
     let (mut registry, shared) = (registry(), Arc::<Mutex<u64>>::default());
     let spec = StageSpec { outputs: &["out"], summary: "as it is called", ..StageSpec::default() };
@@ -69,7 +69,7 @@ fn app() -> Registry {
     registry
 }
 
-/// Three stages of one lcore that share a lock.
+/// Three stages on one lcore that share a lock.
 fn sharing() -> String {
     let stage = |name: &str, to: &str| {
         format!("[stage.{name}]\nuse = \"sharing\"\nlcore = \"only\"\nout = {{ out = \"{to}\" }}\n")
@@ -83,7 +83,7 @@ fn failures(report: &Report) -> Vec<(Option<&str>, &str)> {
     report.failures.iter().map(|it| (it.stage.as_deref(), it.message.as_str())).collect()
 }
 
-// Dropped in one go, the second of them aborted the process.
+// Regression: when all were dropped in one go, the second one aborted the process.
 #[test]
 fn stages_that_panic_as_they_are_dropped_are_each_told_and_every_packet_is_back() {
     let error = run(&app(), &sharing()).unwrap_err();
@@ -99,7 +99,8 @@ fn stages_that_panic_as_they_are_dropped_are_each_told_and_every_packet_is_back(
     }
 }
 
-// The thread died of it before it had said that it failed: the other lcore ran on.
+// Regression: the panic ended the thread before it had reported its failure: the other lcore ran
+// on.
 #[test]
 fn two_lcores_end_though_what_a_panic_carries_panics_as_it_is_dropped() {
     if lacks_cpus(2) {
@@ -120,7 +121,7 @@ fn two_lcores_end_though_what_a_panic_carries_panics_as_it_is_dropped() {
     assert_eq!(next.packets_in, report.dropped("stopped"), "what it had is accounted for");
 }
 
-// It waited for ever: the lcore was dropped before it was counted as refused.
+// Regression: it waited for ever: the lcore was dropped before it was counted as refused.
 #[test]
 fn a_start_fails_though_a_stage_of_an_lcore_that_cannot_be_pinned_panics_as_it_is_dropped() {
     let mut machine = Machine::detect();
@@ -144,7 +145,7 @@ fn a_runtime_that_never_starts_drops_all_its_stages() {
     assert!(Runtime::check(&plan, &registry).is_ok());
 }
 
-/// A check describes each stage and opens none: what the description is, it drops.
+/// A check describes each stage and opens none: it drops the descriptions.
 #[test]
 fn a_description_that_panics_as_it_is_dropped_ends_no_check_and_takes_no_other_with_it() {
     let mut registry = app();

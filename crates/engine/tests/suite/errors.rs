@@ -1,5 +1,5 @@
-//! What a person reads when a plan cannot be run here: what, on which line, with which value, and
-//! what to do.
+//! The messages for plans that cannot run here: what is wrong, on which line, with which value, and
+//! the remedy.
 
 use crate::common::{plan, plan_on, registry};
 use verbline_engine::{EngineError, Registry, Runtime, StageSpec};
@@ -99,7 +99,7 @@ fn a_completion_queue_that_is_deeper_than_the_devices() {
 
 #[test]
 fn a_cpu_that_this_process_may_not_use() {
-    // The plan was checked for a machine that has it.
+    // The plan was checked for a machine that has this CPU.
     let mut machine = Machine::detect();
     machine.cpus.insert(999);
     let registry = registry();

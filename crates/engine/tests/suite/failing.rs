@@ -1,4 +1,4 @@
-//! Stages that end the run as failed, in order: with their own words, and nothing left behind.
+//! Stages that end the run as failed, in order: with their own message, and nothing left behind.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::common::{OUT, PATIENCE, assert_clean, fed, lacks_cpus, one_lcore, pla
 use verbline_engine::{Counter, Ended, EngineError, Outputs, Registry, Report, Running, Runtime, Stage, StageSpec};
 use verbline_mem::{Batch, Packet};
 
-/// Sends all on, and fails at each packet from the tenth on.
+/// Sends its packets on, and fails at each from the tenth on.
 struct Judge {
     seen: Counter,
 }
@@ -36,7 +36,7 @@ impl Stage for Last {
     }
 }
 
-/// Keeps the right to its packets where nobody finds it.
+/// Leaks two packets of each batch.
 struct Forgetful;
 
 impl Stage for Forgetful {
@@ -55,7 +55,7 @@ fn judges() -> Registry {
     registry
 }
 
-/// A run of them, which is stopped as late as it may be: until then its lcores drain.
+/// Starts a run of these stages, whose lcores drain for as long as they may.
 fn start(registry: &Registry, text: &str) -> Running {
     let text = text.replace("idle =", "drain = \"20s\"\nidle =");
     Runtime::build(&plan(registry, &text), registry).unwrap().start().unwrap()
@@ -79,7 +79,7 @@ fn a_stage_that_fails_ends_the_run_in_order_with_its_words() {
         assert_eq!(error.to_string(), format!("lcore.only: stage.next failed: {words}"));
         let (lcore, stage, message, report) = failed(&error);
         assert_eq!((lcore, stage, message), ("only", Some("next"), words));
-        // Said at each of the packets that came until the drain had ended, and told once.
+        // Reported at each packet until the end of the drain, and told once.
         assert_eq!(report.failures.len(), 1, "{:?}", report.failures);
         assert!(!report.failures[0].panicked);
         assert_clean(report);
@@ -120,7 +120,7 @@ fn a_stage_may_fail_as_the_run_stops() {
     assert_eq!((report.stage("next").unwrap().packets_in, report.packets.held), (5, 0));
 }
 
-// The run ended well, and the pool was leaked without a word.
+// Regression: the run ended well, and the pool was leaked without a word.
 #[test]
 fn packets_that_are_never_given_back_are_warned_of() {
     let registry = judges();

@@ -1,5 +1,5 @@
-//! Descriptors of stages: one that is ready wakes an lcore that sleeps, is looked at by one that
-//! never does, starves nobody, and is told of once more when it is closed.
+//! Stages' descriptors: a ready one wakes a sleeping lcore, is examined by an lcore that never
+//! sleeps, starves no other, and is reported once more when it is closed.
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -62,10 +62,10 @@ fn told(report: &Report) -> u64 {
     report.stage("watcher").unwrap().fd_events
 }
 
-/// Reads eventfds, and sends a packet for each time that one was ready.
+/// Reads eventfds, and sends a packet each time that one was ready.
 struct Counting {
     fds: Vec<(FdId, Arc<OwnedFd>)>,
-    /// Leaves what is readable in the first: it is ready for ever.
+    /// Leaves the first one unread: it stays ready for ever.
     leaves_first: bool,
     per_fd: Vec<verbline_engine::Counter>,
 }
@@ -109,7 +109,7 @@ fn an_eventfd_wakes_an_lcore_that_sleeps() {
         let running = start(&registry, &text(idle, ""));
         let mut took = Vec::new();
         for number in 0..COUNT {
-            // Long enough that it is asleep.
+            // Long enough for the lcore to fall asleep.
             std::thread::sleep(Duration::from_millis(4));
             let start = Instant::now();
             signal(&fd);
@@ -120,7 +120,7 @@ fn an_eventfd_wakes_an_lcore_that_sleeps() {
         assert_clean(&report);
         let lcore = report.lcore("only").unwrap();
         took.sort_unstable();
-        // The safety time-out is a second; looking takes a millisecond.
+        // The safety time-out is a second; a look takes a millisecond.
         assert!(took[20] < Duration::from_millis(20), "{took:?}");
         assert!(lcore.woken_by("fd") >= COUNT / 2 && lcore.woken_by("timeout") == 0, "{idle}: {lcore:?}");
         assert_eq!((told(&report), report.stage("sink").unwrap().packets_in), (COUNT, COUNT));
@@ -151,7 +151,7 @@ fn an_lcore_that_never_sleeps_looks_as_often_as_it_is_asked_to() {
     let report = running.stop().unwrap();
     assert_clean(&report);
     assert_eq!(report.lcore("only").unwrap().sleeps, 0);
-    // Polled for its looks alone: not in each of the millions of turns.
+    // Polled only for its looks: not in each of the millions of turns.
     let watcher = report.stage("watcher").unwrap();
     assert!(watcher.polls < report.elapsed_ns / 100_000 + 100, "{watcher:?}");
 }
@@ -244,7 +244,7 @@ fn a_descriptor_that_is_closed_is_told_of_once_and_lets_the_lcore_sleep() {
     assert!(report.lcore("only").unwrap().asleep_ns > 40 * MS, "what is closed keeps no lcore awake");
 }
 
-/// Has timers as well, which it arms when its descriptor is ready.
+/// Has timers as well, and arms one when its descriptor is ready.
 struct Both {
     fd: Arc<OwnedFd>,
     due: u32,
@@ -257,7 +257,7 @@ impl Stage for Both {
 
     fn fd_ready(&mut self, _: FdReady, out: &mut Outputs<'_>) -> FdNext {
         assert_eq!(rustix::io::read(&self.fd, &mut [0; 8]), Ok(8));
-        // An lcore goes on serving a stage that is done until the run ends.
+        // An lcore goes on serving a finished stage until the run ends.
         if self.due < 5 {
             assert!(out.arm_timer(out.now_ns() + 3 * MS, 0).is_some());
         }
@@ -280,7 +280,7 @@ fn a_stage_has_timers_and_descriptors_and_ends_when_it_says() {
         Ok(Both { fd, due: 0 })
     });
     for idle in ["poll", "event", "adaptive"] {
-        // The source says that it is done, or the run would go on for twenty seconds.
+        // The source reports its end, or the run would go on for twenty seconds.
         let report = run(&registry, &text(idle, "timers_max = 4")).unwrap();
         assert_clean(&report);
         assert!(report.elapsed_ns < 5000 * MS, "{report:#?}");

@@ -1,5 +1,5 @@
-//! Operations whose memory is in several parts: a header in a packet and data in a region, written,
-//! sent and read as one message.
+//! Operations on several pieces of memory: a header in a packet and data in a region, written, sent
+//! and read as one message.
 
 use crate::common::{OUT, assert_clean, one_lcore_with, region};
 use crate::operation_kinds::{REST, Side, key_in, packet, play_on};
@@ -8,9 +8,9 @@ use verbline_mem::Packet;
 
 const HEAD: &[u8] = b"header: ";
 const TAIL: &[u8] = b"; end";
-/// Where the block is in `mine`, and how long it is.
+/// The offset and the length of the block in `mine`.
 const BLOCK: (usize, u32) = (104, 200);
-/// Where the whole is written to in `table`.
+/// The offset in `table` to which the message is written.
 const THERE: u64 = 512;
 
 fn block() -> Vec<u8> {
@@ -21,7 +21,7 @@ fn whole() -> Vec<u8> {
     [HEAD, &block(), TAIL].concat()
 }
 
-/// A header, the block where it lies, and what is behind it.
+/// A header, the block in its region, and a trailer.
 fn parts(region: &Region, out: &mut Outputs<'_>) -> Box<SgList> {
     let mut list = Box::new(SgList::with_capacity(3));
     list.push(packet(out, HEAD)).unwrap();
@@ -30,7 +30,7 @@ fn parts(region: &Region, out: &mut Outputs<'_>) -> Box<SgList> {
     list
 }
 
-/// Writes and sends it in parts, and reads it back into other parts.
+/// Writes and sends the message in parts, and reads it back into other parts.
 struct Gathers {
     done: u64,
 }
@@ -57,7 +57,7 @@ impl Side for Gathers {
     }
 
     fn done(&mut self, done: Done, region: &Region, _: &mut Outputs<'_>) -> bool {
-        // What is refused comes back at once, before what was posted.
+        // Refused operations come back at once, before posted ones.
         self.done += 1;
         let (tag, result, bytes) = (done.tag, done.result, done.bytes as usize);
         let list = done.into_list().expect("it comes back");
@@ -79,7 +79,7 @@ impl Side for Gathers {
     }
 }
 
-/// Tells of its region, and finds the whole there and in what it receives.
+/// Announces its region, and finds the whole message there and in its received packets.
 struct Finds;
 
 impl Side for Finds {
@@ -117,7 +117,7 @@ fn a_message_is_gathered_from_its_parts_and_scattered_over_others() {
     assert_eq!(counts, [("send", 1, 1), ("write", 1, 0), ("read", 1, 0)]);
 }
 
-/// Asks for more at once than comes back before the run ends.
+/// Posts more at once than comes back before the run ends.
 struct Leaves;
 
 impl Side for Leaves {
@@ -130,7 +130,7 @@ impl Side for Leaves {
         true
     }
 
-    /// It is dropped here, with its packets.
+    /// The list is dropped here, with its packets.
     fn done(&mut self, _: Done, _: &Region, _: &mut Outputs<'_>) -> bool {
         true
     }

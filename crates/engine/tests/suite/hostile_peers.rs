@@ -1,9 +1,8 @@
-//! Peers that mean harm, at a port that takes many: what they ask for is bounded and counted with a
-//! reason, and the connections beside them do not notice. docs/hostile-peers.md has the table. On
-//! the software RNIC; with `ENGINE_TEST_PROVIDER=kernel` on the kernel's rxe0 and rxe1, as
-//! tests/guest/run makes them.
+//! Hostile peers at a port that takes many: their requests are bounded and counted with a reason,
+//! and other connections do not notice. docs/hostile-peers.md has the table. On the software RNIC;
+//! with `ENGINE_TEST_PROVIDER=kernel` on the kernel's rxe0 and rxe1, as tests/guest/run makes them.
 //!
-//! The peers are no engines, but queue pairs of the test. Each test has a port number of its own:
+//! The peers are not engines, but queue pairs of the test. Each test has a port number of its own:
 //! the software RNICs share one set of listeners.
 
 use std::collections::BTreeSet;
@@ -43,10 +42,10 @@ fn hangs_up() {
     for asked in 0..often(4_000) {
         match scene.bad.begin(&ConnectOptions::default()) {
             Ok(asked) => drop(asked),
-            // The others wait to be answered.
+            // The other requests wait for an answer.
             Err(error) => assert!(matches!(error, ConnectionError::Refused { .. }), "{error}"),
         }
-        // What was flushed must not fill the queue.
+        // Flushed work requests must not fill the queue.
         scene.bad.poll();
         if asked == often(400) {
             before_bytes = resident_bytes();
@@ -62,15 +61,15 @@ fn hangs_up() {
     assert!(counts(&report).unanswered > 0, "{:?}", counts(&report));
 }
 
-/// One connects and says nothing more; others do not even finish: the fifth message of the
-/// handshake's three is theirs, and their places are free again after five seconds.
+/// One peer connects and sends nothing more; others do not even finish the handshake: the third of
+/// its three messages never comes, and their places are free again after five seconds.
 #[test]
 fn never_answers() {
     let mut scene = Scene::new(7203, FOUR);
     let silent = scene.enter();
     let held: Vec<_> = (0..2).map(|_| scene.bad.begin(&ConnectOptions::default()).unwrap()).collect();
     let error = loop {
-        // They may not have been heard yet.
+        // Their requests may not have been read yet.
         match scene.good.ask() {
             Ok(peer) => scene.good.all.truncate(peer),
             Err(error) => break error,
@@ -92,7 +91,7 @@ fn private_data() {
     let ask = |scene: &mut Scene, private_data: Vec<u8>| {
         scene.bad.ask_with(&ConnectOptions { private_data, ..ConnectOptions::default() })
     };
-    // Any bytes: a linear congruential generator's.
+    // Any bytes, from a linear congruential generator.
     let mut state = 1u32;
     let mut random = |len: usize| -> Vec<u8> {
         let next = |state: &mut u32| *state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -175,8 +174,8 @@ fn stops_reading() {
     let mut scene = Scene::new(7208, "connections_max = 4\nrx_shared_wr = 64\ntx_depth_wr = 4\nsignal_every_wr = 1\n");
     let deaf = scene.enter();
     scene.bad.all[deaf].reads = false;
-    // These receives are posted; messages beyond them wait in the server's send queue, which has
-    // four.
+    // The peer's receives are posted; messages beyond them wait in the server's send queue, which
+    // has room for four.
     let (read, waiting, sent) = (u64::from(DEPTH), 4, 40);
     for number in 0..sent {
         scene.bad.send(deaf, b"answer me");

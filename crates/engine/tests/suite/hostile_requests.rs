@@ -1,5 +1,5 @@
-//! Peers that ask for what they may not have: memory by a wrong key, receives that are not there,
-//! more than a packet holds, a stage's panic. Otherwise as hostile_peers.rs.
+//! Peers that ask for things they may not have: memory by a wrong key, receives that are not
+//! posted, more than a packet holds, a stage's panic. Otherwise like hostile_peers.rs.
 
 use crate::common::desk::{counts, server};
 use crate::common::peers::{DEPTH, MESSAGE_BYTES};
@@ -9,14 +9,14 @@ use verbline_engine::{Ended, EngineError, Remote};
 use verbline_verbs::connection::ConnectOptions;
 use verbline_verbs::{Provider, SendOptions, Status, expert::fault};
 
-/// A server whose stage has a region that peers may write, and not read.
+/// A server whose stage has a region that peers may write, but not read.
 fn with_board(port: u16) -> String {
     let text = server(port, FOUR).replace("use = \"desk\"", "use = \"desk\"\nregions = [\"board\"]");
     text + "[region.board]\ndevice = \"nic0\"\nbytes = 65000\n" + "rights = [\"local-write\", \"remote-write\"]\n"
 }
 
 impl Scene {
-    /// Where the region is; it asks for that as one bad one.
+    /// Asks for the region's key, as one of the bad peers.
     fn key(&mut self, peer: usize) -> Remote {
         self.bad.send(peer, b"key");
         let bytes = self.bad.receive(1).remove(0).1;
@@ -32,7 +32,7 @@ fn dies_amid_writes() {
         let peer = scene.enter();
         let key = scene.key(peer);
         for at in 0..u64::from(DEPTH) {
-            // Half of them are done; the rest never is.
+            // Half of them are done; the rest never will be.
             if at == u64::from(DEPTH) / 2 && provider() == Provider::Soft {
                 assert!(fault::break_queue_pair(scene.bad.all[peer].qp.qpn()));
             }
@@ -54,7 +54,7 @@ fn dies_amid_writes() {
     assert_nothing_lost(&report, rounds);
 }
 
-/// How a peer reaches for memory that is not its own.
+/// The ways in which a peer reaches for memory that is not its own.
 #[derive(Clone, Copy, Debug)]
 enum Reach {
     WrongKey,
@@ -74,7 +74,7 @@ fn wrong_key() {
     let mut failed = 0;
     for _ in 0..often(20) {
         for reach in [Reach::WrongKey, Reach::NoKey, Reach::Beyond, Reach::NoRight, Reach::NoRightToAdd] {
-            // At once, and after the connection is known for certain.
+            // At once, and after the server surely knows the connection.
             for is_known in [false, true] {
                 let peer = scene.enter();
                 if is_known {
@@ -86,7 +86,7 @@ fn wrong_key() {
                 let asked = match reach {
                     Reach::WrongKey => qp.write(packet, Remote { rkey: rkey ^ 1, ..key }, options),
                     Reach::NoKey => qp.write(packet, Remote { rkey: 0xffff_ffff, ..key }, options),
-                    // Beyond what the plan declares, and not beyond its last page.
+                    // Beyond the plan's length, but not beyond the last page.
                     Reach::Beyond => qp.write(packet, key.offset(64_993), options),
                     Reach::NoRight => qp.read(packet, key, options),
                     Reach::NoRightToAdd => qp.fetch_add(packet, key, 1, options),
@@ -97,7 +97,8 @@ fn wrong_key() {
                 let wanted = [Status::REM_ACCESS_ERR, Status::REM_INV_REQ_ERR];
                 assert!(wanted.contains(&told.unwrap()), "{reach:?}: {told:?}");
                 failed += 1;
-                // Its connection is over although it has not left. Only rxe says nothing of that.
+                // The connection is over although the peer has not left. Only rxe does not report
+                // that.
                 match provider() {
                     Provider::Soft => scene.ended(1, failed),
                     Provider::Kernel => {
@@ -119,7 +120,7 @@ fn wrong_key() {
 #[test]
 fn more_than_receives() {
     if provider() != Provider::Soft {
-        // Of rdma_cm a peer gets the server's count of retries, which is without end.
+        // With rdma_cm a peer gets the server's count of retries, which is unlimited.
         return eprintln!("skipped: on kernel devices: nobody can ask for fewer RNR retries than the server does");
     }
     let mut scene = Scene::new(7211, "connections_max = 4\nrx_shared_wr = 8\ntx_depth_wr = 16\n");
@@ -144,7 +145,7 @@ fn more_than_receives() {
     assert_eq!(scene.good.receive(1), [(0, scene.trips.to_le_bytes().to_vec())]);
     scene.trips += 1;
     assert_eq!(scene.bad.receive(1), [(patient, b"nap".to_vec())]);
-    // What it was told that it had sent was served, and nothing else.
+    // The messages that the peer was told were sent are served, and no others.
     let arrived = scene.bad.all[hasty].done - 1;
     assert!(arrived < 8, "the nap and {arrived} more took all receives");
     scene.served(3 + arrived);
@@ -166,14 +167,14 @@ fn longer_than_a_packet() {
         scene.ended(0, round);
         scene.trip();
         until(&scene.running, |report| report.dropped("recv_error") == round);
-        // Each that stays keeps descriptors, and a process may have 1,024.
+        // Each remaining peer keeps descriptors, and a process may have 1,024.
         scene.bad.all.clear();
     }
     let report = scene.end();
     let door = report.port("door").unwrap();
     let [error] = &door.errors[..] else { panic!("{:?}", door.errors) };
     assert_eq!(error.count, u64::from(often(500)));
-    // rxe says of a receive that was too short what it tells the sender.
+    // For a receive that is too short, rxe reports the status that the sender gets.
     assert!(provider() != Provider::Soft || error.status == "LOC_LEN_ERR", "{error:?}");
 }
 

@@ -1,5 +1,5 @@
-//! Injectors: what threads of the embedder push comes to the stage once and in order, wakes its
-//! lcore, and is refused with a reason if it can't be taken; and every packet comes back.
+//! Injectors: messages from the embedder's threads reach the stage once and in order, wake its
+//! lcore, and are refused with a reason if they can't be taken; and every packet comes back.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use verbline_engine::{
 };
 use verbline_mem::Batch;
 
-/// Checks that the messages of each thread come in order: a thread's number and the message's, each
-/// in 8 bytes.
+/// Checks that each thread's messages come in order: the thread's number and the message's, in 8
+/// bytes each.
 struct Taker {
     next: [u64; 2],
     seen: verbline_engine::Counter,
-    /// When the last one came, by the runtime's clock.
+    /// When the last message came, by the runtime's clock.
     last_ns: verbline_engine::Counter,
 }
 
@@ -32,7 +32,7 @@ impl Stage for Taker {
     }
 }
 
-/// Keeps everything, although its kind does not say so.
+/// Keeps everything, although its kind does not declare that.
 struct Keeper(Batch);
 
 impl Stage for Keeper {
@@ -74,8 +74,8 @@ fn message(thread: u64, number: u64) -> [u8; 16] {
     message
 }
 
-/// Pushes messages one by one or in batches until all are taken or the run stops; says how many
-/// were, and how often it was full.
+/// Pushes messages one by one or in batches until all are taken or the run stops; returns the
+/// number taken, and how often the injector was full.
 fn push_all(injector: &Injector, thread: u64, count: u64, batch: u64) -> (u64, u64) {
     let (mut taken, mut full) = (0, 0);
     while taken < count {
@@ -111,7 +111,7 @@ fn what_two_threads_push_comes_once_and_in_order() {
                 scope.spawn(move || {
                     let (taken, found_full) = push_all(&injector, thread, COUNT, batch);
                     assert_eq!(taken, COUNT);
-                    // A sum alone.
+                    // Relaxed: a sum alone.
                     full.fetch_add(found_full, Ordering::Relaxed);
                 });
             }
@@ -137,7 +137,7 @@ fn a_push_wakes_an_lcore_that_sleeps() {
     let mut took = Vec::new();
     for number in 0..COUNT {
         until(&running, |report| report.lcore("only").is_some_and(|lcore| lcore.loops > 0));
-        // Long enough that it is asleep.
+        // Long enough for the lcore to fall asleep.
         std::thread::sleep(Duration::from_millis(3));
         let start = Instant::now();
         injector.try_push(&message(0, number)).unwrap();
@@ -165,7 +165,7 @@ fn what_cannot_be_taken_is_refused_and_counted() {
     assert_eq!(unknown.to_string(), "the plan has no injector `order`; its injectors are: orders");
     let injector = runtime.injector("orders").unwrap();
     assert_eq!(injector.name(), "orders");
-    // What comes before the start waits.
+    // Messages pushed before the start wait.
     (0..4).for_each(|number| injector.try_push(&message(0, number)).unwrap());
     assert_eq!(injector.try_push(&message(0, 4)), Err(Refused::Full));
     assert_eq!(injector.try_push(&[0; 65]), Err(Refused::TooLong { len_bytes: 65, room_bytes: 64 }));
@@ -200,7 +200,7 @@ fn a_pool_that_a_stage_has_emptied_is_said() {
     assert_eq!((taken, report.injector("orders").unwrap().refused_no_packet), (1024, 1));
 }
 
-/// Until the moment at which the run begins to stop, what was taken arrives.
+/// Messages taken before the run begins to stop arrive.
 #[test]
 fn what_was_taken_before_the_stop_is_delivered() {
     let registry = takers();
@@ -229,8 +229,8 @@ impl Stage for Breaking {
     }
 }
 
-// What came later was taken and never delivered, and then the ring was said to be full: a thread
-// that pushes until it has room, or until the run is over, pushed for ever.
+// Regression: later messages were taken and never delivered, and then the ring was reported full: a
+// thread that pushes until it has room, or until the run is over, pushed for ever.
 #[test]
 fn nothing_is_taken_once_the_run_has_failed() {
     let mut registry = takers();

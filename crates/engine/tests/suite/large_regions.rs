@@ -1,19 +1,19 @@
-//! Regions that are longer than 4 GiB: stages read and write them, and operations and windows reach
-//! them, beyond what 32 bits count.
+//! Regions longer than 4 GiB: stages read and write them, and operations and windows reach them,
+//! beyond the reach of 32 bits.
 
 use crate::common::{OUT, assert_clean, one_lcore_with};
 use crate::operation_kinds::{REST, Side, key_in, packet, play_on};
 use verbline_engine::{Done, KeptWindow, Operation, Outputs, Region, Rights};
 use verbline_mem::Packet;
 
-/// More than 32 bits count; on demand, so that no more than the touched pages are there.
+/// More than 32 bits can count; on demand, so that only touched pages take memory.
 const BYTES: usize = 5 << 30;
-/// 512 MiB beyond 4 GiB. The same place by 32 bits is 512 MiB.
+/// 512 MiB beyond 4 GiB. Cut to 32 bits, it is 512 MiB.
 const AT: usize = (4 << 30) + ALIAS;
 const ALIAS: usize = 512 << 20;
 const LAST: usize = BYTES - 8;
 
-/// Opens all of its region by a window, and finds at its end what the peer wrote there.
+/// Opens all of its region by a window, and finds the peer's data at its end.
 struct Opens;
 
 impl Side for Opens {
@@ -40,7 +40,7 @@ impl Side for Opens {
     }
 }
 
-/// Reads what is beyond 4 GiB there into what is beyond 4 GiB here, and writes to the last word.
+/// Reads from beyond 4 GiB there to beyond 4 GiB here, and writes to the last word.
 struct Reaches {
     last: Option<verbline_engine::Remote>,
 }
@@ -71,7 +71,7 @@ impl Side for Reaches {
     }
 }
 
-/// A region on pages that come when they are touched.
+/// A region whose pages come when they are touched.
 fn sparse(name: &str, rights: &str) -> String {
     format!("[region.{name}]\ndevice = \"nic0\"\nbytes = {BYTES}\npages = \"odp\"\nrights = {rights}\n")
 }

@@ -1,4 +1,4 @@
-//! The integration tests of `engine`: one program, a module a theme.
+//! The integration tests of `engine`: one program, one module per theme.
 
 mod acceptors;
 mod by_address;

@@ -1,5 +1,5 @@
 //! Operations over the connections of a port with many: a storage target READs from and WRITEs to
-//! its client, over the connection that the command came by.
+//! its client, over the command's connection.
 //!
 //! Each test has a port number of its own: the software RNICs share one set of listeners.
 
@@ -14,14 +14,14 @@ use verbline_engine::{
 };
 use verbline_mem::{Batch, Packet};
 
-/// Bytes that a command is about.
+/// The bytes of a command's block.
 const BLOCK: usize = 64;
 
-/// Reads the block of each command from who sent it, turns it over, writes it back and takes the
-/// key back in one list.
+/// Reads the block of each command from its sender, reverses it, writes it back and invalidates the
+/// key, in one list.
 struct Target {
     next_tag: u64,
-    /// What is under way: the reads, and the writes with their sends.
+    /// Operations under way: the reads, and the writes with their sends.
     reads: HashMap<u64, (ConnectionId, Remote)>,
     rest: HashMap<u64, ConnectionId>,
     served: Counter,
@@ -88,14 +88,14 @@ impl Stage for Target {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct HostParams {
-    /// Answers that it waits for.
+    /// The number of answers that it waits for.
     count: u64,
-    /// Of this many commands, one connection is closed behind one; 0: none.
+    /// Closes a connection behind one command in this many; 0: none.
     #[serde(default)]
     close_every: u64,
 }
 
-/// What it knows of a connection.
+/// An open connection.
 #[derive(Clone, Copy)]
 struct Open {
     connection: ConnectionId,
@@ -128,7 +128,7 @@ impl Host {
         let bind = Operation::bind(KeptWindow(0), part, rights).over(open.connection).tag(slot as u64);
         match out.operate(OUT, bind) {
             Ok(()) => {}
-            // A stage may close it earlier in the turn; the event is to come.
+            // A stage may close it earlier in the turn; the event is still to come.
             Err(declined) => assert_eq!(declined.reason, DeclineReason::NoConnection),
         }
     }
@@ -184,7 +184,7 @@ impl Stage for Host {
             self.region.read_into(slot * BLOCK, &mut block).unwrap();
             assert_eq!(block, pattern(slot, open.round).map(|byte| !byte), "the WRITE came before the SEND");
             self.answers.add(1);
-            // What it asks for once it has finished comes back too, and would go on for ever.
+            // Operations of a finished source come back too, and would go on for ever.
             if self.answers.value() < self.params.count {
                 self.lend(slot, out);
             }
@@ -230,7 +230,7 @@ fn stages() -> Registry {
     registry
 }
 
-/// A host with eight connections and a target; `keys` of the target's port.
+/// A host with eight connections, and a target; `keys` are for the target's port.
 fn text(port: u16, keys: &str, params: &str) -> String {
     let rest = format!(
         r#"
@@ -309,8 +309,8 @@ fn a_target_reads_and_writes_over_the_connection_that_asked() {
     }
 }
 
-/// Connections end with commands, READs and WRITEs under way; each comes back once, to the
-/// connection that it was of.
+/// Connections end with commands, READs and WRITEs under way; each comes back once, for its own
+/// connection.
 #[test]
 fn what_is_under_way_over_a_connection_that_ends_comes_back_and_goes_to_no_later_one() {
     let text = text(7153, "rx_shared_wr = 64", "count = 3000, close_every = 7");

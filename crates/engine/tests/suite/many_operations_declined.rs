@@ -45,7 +45,7 @@ use = "sink"
 lcore = "only"
 "#;
 
-/// Asks for what there is not, once a connection is open.
+/// Posts operations on missing things, once a connection is open.
 struct Wrong {
     region: Region,
     expected: Vec<(u64, Result<(), OperationError>)>,
@@ -82,7 +82,7 @@ impl Stage for Wrong {
         let five = [(); 5].map(|()| Operation::send(range).over(connection));
         assert_eq!(out.operate_all(OUT, five).unwrap_err().reason, DeclineReason::Full);
         assert_eq!(out.operations_room(OUT), 4);
-        // A key that nobody gave: the connection fails, and what is behind it is flushed.
+        // A key that nobody gave: the connection fails, and the operations behind it are flushed.
         let nowhere = Remote { addr: 1 << 40, rkey: 0x1234_5678 };
         let lost = [1, 2].map(|tag| Operation::write(range, nowhere).over(connection).tag(tag));
         out.operate_all(OUT, lost).unwrap();
@@ -125,7 +125,7 @@ fn an_operation_that_names_no_open_connection_is_declined_and_counted() {
     assert_eq!((report.packets.held, report.packets.taken), (0, report.packets.returned));
     let connections = report.port("asks").unwrap().connections.as_ref().unwrap();
     assert_eq!((connections.opened, connections.failed), (1, 1));
-    // What is flushed behind the first is told by that one.
+    // The first error stands for the flushed ones behind it.
     let errors = report.port("asks").unwrap().errors.iter().map(|error| (error.status.as_str(), error.count));
     assert_eq!(errors.collect::<Vec<_>>(), [("REM_ACCESS_ERR", 1)]);
 }

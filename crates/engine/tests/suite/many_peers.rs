@@ -1,5 +1,5 @@
-//! A port that takes many peers, on the software RNIC: they come, talk and go, each known by a
-//! handle of its own. The peers are no engines, but queue pairs of the test.
+//! A port that takes many peers, on the software RNIC: they come, talk and go, each with a handle
+//! of its own. The peers are not engines, but queue pairs of the test.
 //!
 //! Each test has a port number of its own: the software RNICs share one set of listeners.
 
@@ -39,7 +39,7 @@ fn two_hundred_and_fifty_six_peers_talk_to_one_port() {
         assert_eq!((counts.max, counts.opened, counts.open, counts.open_max), (256, 256, 0, 256));
         assert_eq!((counts.requests, counts.failed, counts.rejected_full, counts.unanswered), (256, 0, 0, 0));
         assert_eq!(report.stage("desk").unwrap().counter("ended"), Some(256));
-        // Each queue pair on the shared queue has raised one as it was let go of.
+        // Each queue pair on the shared queue raised this event as it was released.
         let ends = report.events.iter().filter(|event| event.event == "IBV_EVENT_QP_LAST_WQE_REACHED");
         assert_eq!(ends.count(), 0, "a connection's end is counted with the connections");
         assert_eq!(report.drops, []);
@@ -53,7 +53,8 @@ fn a_place_is_used_again_and_an_old_handle_reaches_nobody() {
     let stays = peers.ask().unwrap();
     for round in 0..200u64 {
         let peer = peers.ask().unwrap();
-        // It may have the answer before the lcore knows: then what it sends waits for that.
+        // The peer may have its answer before the lcore knows of the connection: then its messages
+        // wait.
         peers.round_trip(peer, &round.to_le_bytes());
         peers.leave(peer);
         until(&running, |report| counts(report).closed == round + 1);
@@ -84,7 +85,7 @@ fn who_finds_no_place_is_told_and_may_come_later() {
     let second = loop {
         match peers.ask() {
             Ok(second) => break second,
-            // The queue pair may be on its way back still.
+            // The last queue pair may still be on its way back.
             Err(error) => assert!(matches!(error, ConnectionError::Rejected { .. }), "{error}"),
         }
     };
@@ -170,16 +171,17 @@ fn a_port_that_connects_often_spreads_what_it_sends() {
     let [door, caller] = ["door", "caller"].map(|name| report.port(name).unwrap());
     let connections = caller.connections.as_ref().unwrap();
     assert_eq!((connections.opened, connections.open_max, counts(&report).opened), (8, 8, 8));
-    // What was sent before any was open had nowhere to go.
+    // Packets sent before any connection was open had nowhere to go.
     assert_eq!(door.rx_packets + report.dropped("no_connection"), 2000);
-    // What came before its connection was known is answered a burst at once, which may be more than
-    // the connection can send.
+    // Packets that came before their connection was known are answered in one burst, which may be
+    // more than the connection can send.
     let unsent: u64 = report.drops.iter().filter(|drop| drop.place == "port.door").map(|drop| drop.packets).sum();
     assert_eq!(unsent, report.dropped("tx_full"), "{:?}", report.drops);
     assert_eq!((caller.rx_packets, door.tx_packets + unsent), (door.tx_packets, door.rx_packets));
 }
 
-/// Its three addresses are a server that takes two, nobody, and a server that takes many.
+/// Of its three addresses, the first is a server that takes two, the second is nobody's, and the
+/// third is a server that takes many.
 #[test]
 fn a_port_that_connects_to_several_addresses_fails_over() {
     let second = server(7109, "connections_max = 16\nrx_shared_wr = 64\ntx_depth_wr = 16\n");
@@ -197,7 +199,7 @@ fn a_port_that_connects_to_several_addresses_fails_over() {
     let report = running.stop().unwrap();
     assert_eq!(report.packets.held, 0);
     let [door, back, caller] = ["door", "back", "caller"].map(|port| of(&report, port));
-    // Two found a place at the first; nobody is at the second; the third has the rest.
+    // Two found a place at the first address; the second has no listener; the third has the rest.
     assert_eq!((door.open_max, back.open_max, caller.open_max), (2, 6, 8), "{report:#?}");
     assert!(caller.failed_over >= 1 && caller.rejected_by_peer >= 1, "{caller:?}");
     assert_eq!((caller.unanswered, caller.opened), (caller.requests - 8, 8), "{caller:?}");

@@ -1,5 +1,5 @@
-//! Ports with an alternate path: when the path fails, the connection goes over to the other one,
-//! which the report says, and is armed again with the one that failed.
+//! Ports with an alternate path: when a path fails, the connection migrates to the other one, which
+//! the report shows, and the failed path is armed again.
 
 use verbline_engine::{Report, Running, Runtime};
 use verbline_verbs::Provider;
@@ -7,10 +7,11 @@ use verbline_verbs::expert::fault;
 
 use crate::common::{assert_clean, one_lcore, plan, provider, registry, until};
 
-/// soft0's link-local GID; the first path is by that of 10.9.9.1.
+/// soft0's link-local GID; the first path uses that of 10.9.9.1.
 const OTHER_WAY: &str = "alternate_gid = \"fe80::200:ff:fe00:1\"\nalternate_gid_index = 0\nalternate_timeout = 9";
 
-/// A pair of ports of which `out` sends and sends, each with an end and 2 ms for an ACK, twice.
+/// A pair of ports of which `out` sends without end, each with its own keys and 2 ms for an ACK,
+/// twice.
 fn text(ends: [&str; 2], other_way: &str) -> String {
     let stages = format!(
         r#"
@@ -62,7 +63,7 @@ fn migrations(report: &Report, port: &str) -> u64 {
     events.filter(|event| event.ports.iter().any(is_it)).map(|event| event.count).sum()
 }
 
-/// What it warns of.
+/// Returns the report's warnings of migrations.
 fn migrated(report: &Report) -> Vec<String> {
     let warnings = report.warnings().into_iter().filter(|warning| warning.code == "path-migrated");
     warnings.map(|warning| warning.message).collect()
@@ -72,8 +73,7 @@ fn seen(report: &Report) -> u64 {
     report.stage("sink").unwrap().packets_in
 }
 
-/// Breaks the path that it goes by, and waits until both ends go by the other one and packets come
-/// that way.
+/// Breaks the present path, and waits until both ends use the other one and packets arrive by it.
 fn lose_path(running: &Running) {
     let before = running.snapshot();
     assert!(fault::lose_path(before.port("out").unwrap().qpn));
@@ -124,7 +124,7 @@ fn a_connection_by_address_is_armed_again_when_it_is_made_again() {
     assert_eq!(report.packets.held, 0, "{:?}", report.packets);
 }
 
-/// What a path that fails does to a port without another one.
+/// A path that fails takes a port without another one down.
 #[test]
 fn a_pair_without_an_alternate_path_is_down() {
     if provider() != Provider::Soft {

@@ -1,4 +1,4 @@
-//! Every kind of operation beside READ and WRITE: atomics, immediate data, invalidation, windows.
+//! Every kind of operation besides READ and WRITE: atomics, immediate data, invalidation, windows.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,10 +10,10 @@ use verbline_engine::{
 };
 use verbline_mem::{Batch, Packet};
 
-/// What a side does: told what came, what is done, and when it begins.
+/// The behaviour of a side: at the beginning, for each packet, and for each completed operation.
 pub(crate) trait Side: Send {
     fn begin(&mut self, region: &Region, out: &mut Outputs<'_>);
-    /// True once it has finished.
+    /// Handles a packet. Returns true once the side has finished.
     fn took(&mut self, packet: Packet, region: &Region, out: &mut Outputs<'_>) -> bool;
     fn done(&mut self, done: Done, region: &Region, out: &mut Outputs<'_>) -> bool;
 }
@@ -141,7 +141,7 @@ pub(crate) fn key_in(packet: &Packet) -> Remote {
     Remote::from_bytes(packet.data().try_into().expect("a key"))
 }
 
-/// Says where its region is, and has finished once it is told so.
+/// Announces its region, and has finished once the peer says so.
 struct Tells;
 
 impl Side for Tells {
@@ -203,7 +203,7 @@ fn atomics_bring_back_what_was_there() {
     assert_eq!(counts, [("compare_swap", 2), ("fetch_add", 2)]);
 }
 
-/// Sends and writes with immediate data, and counts on the order.
+/// Sends and writes with immediate data, and relies on the order.
 struct Immediates;
 
 impl Side for Immediates {
@@ -264,8 +264,8 @@ fn sends_and_operations_arrive_in_the_order_in_which_they_were_given_with_their_
     assert_eq!(report.port("far").unwrap().rx_packets, 4);
 }
 
-/// Gives a key to a part of its region, takes it back by itself, gives another, and lets the peer
-/// give that back.
+/// Gives a key to a part of its region, takes it back by itself, gives another one, and lets the
+/// peer return that.
 struct Lends {
     taken_back: bool,
 }
@@ -311,7 +311,7 @@ impl Side for Lends {
     }
 }
 
-/// Uses the first key and gives it back in a message; gives the second back by the SEND itself.
+/// Uses the first key and returns it by a message; returns the second one by the SEND itself.
 #[derive(Default)]
 struct Borrows {
     keys: Vec<Remote>,
@@ -361,7 +361,7 @@ fn a_key_to_a_part_is_given_used_and_taken_back_by_either_side() {
     assert_eq!(counts, [("bind", 2), ("invalidate", 1)]);
 }
 
-/// Uses a key after it was given back.
+/// Uses a key after returning it.
 struct Cheats(Borrows);
 
 impl Side for Cheats {

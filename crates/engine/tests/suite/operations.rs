@@ -9,7 +9,7 @@ use verbline_engine::{
 };
 use verbline_mem::Batch;
 
-/// Owns a region, and tells the other end where it is.
+/// Owns a region, and sends its address to the other end.
 struct Owner {
     region: Region,
     seen: Counter,
@@ -27,7 +27,7 @@ impl Stage for Owner {
         Next::Done
     }
 
-    /// A message says which word has been written.
+    /// A message names the word that has been written.
     fn process(&mut self, input: &mut Batch, _: &mut Outputs<'_>) {
         for packet in input.drain_front(input.len()) {
             let word = u64::from_le_bytes(packet.data()[..8].try_into().unwrap());
@@ -45,7 +45,7 @@ struct ClientParams {
     count: u64,
 }
 
-/// Waits for the key, and does its job.
+/// Waits for the key, then does its job.
 struct Client {
     params: ClientParams,
     region: Region,
@@ -73,7 +73,7 @@ impl Client {
         })
     }
 
-    /// Asks for the next of its operations; false if that is declined.
+    /// Posts the next of its operations; returns false if it is declined.
     fn ask(&mut self, key: Remote, out: &mut Outputs<'_>) -> bool {
         let (tag, word) = (self.asked, self.asked % 64);
         let there = key.offset(word * 8);
@@ -156,7 +156,8 @@ impl Stage for Client {
                     let first = self.failed.value() == 0;
                     let expected = match first {
                         true => OperationError::Status(Status::REM_ACCESS_ERR),
-                        // What was posted behind it; what was not any more.
+                        // Operations posted behind it are flushed; later ones were not posted any
+                        // more.
                         false if error != OperationError::PortDown => OperationError::Status(Status::WR_FLUSH_ERR),
                         false => error,
                     };
@@ -252,8 +253,7 @@ fn reads_come_back_once_each_in_order_into_ranges_and_packets() {
     }
 }
 
-/// An operation alone, with nothing that arrives or is sent beside it, is posted at the end of its
-/// turn.
+/// A single operation, with no packet arriving or sent beside it, is posted at the end of its turn.
 #[test]
 fn an_operation_is_posted_by_an_lcore_that_was_quiet() {
     let text = text("now-and-then", 20).replace("idle = \"poll\"", "idle = \"event\"");

@@ -1,5 +1,5 @@
-//! Operations whose peer is lost in the middle: each comes back once, and after the reconnect the
-//! same ranges and the same key serve again.
+//! Operations whose peer is lost half-way: each comes back once, and after the reconnect the same
+//! ranges and the same key serve again.
 
 use crate::common::operates::OPERATES;
 use crate::common::{OUT, one_lcore_with, region, registry, until};
@@ -9,7 +9,7 @@ use verbline_engine::{
 use verbline_mem::Batch;
 use verbline_verbs::expert::fault;
 
-/// Says where its region is whenever its port comes up.
+/// Sends its region's address whenever its port comes up.
 struct Owner {
     region: Region,
 }

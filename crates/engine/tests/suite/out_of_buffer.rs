@@ -1,12 +1,12 @@
-//! Messages that find no receive are named: lost where nobody waits for one, and each of them
-//! counted.
+//! Messages that find no receive are reported: lost if their sender does not wait, and counted in
+//! any case.
 
 use crate::common::{assert_clean, one_lcore_with, registry, run};
 use verbline_engine::Report;
 
 const COUNT: u64 = 20_000;
 
-/// A generator that sends in bursts longer than the receive queue of the port that they go to.
+/// A generator whose bursts are longer than the receive queue of the receiving port.
 fn overrun(transport: &str, rx_depth_wr: u32) -> Report {
     let rest = format!(
         r#"

@@ -1,12 +1,12 @@
-//! Stages that are polled: whatever they say of when they want to be, they are, and what they do
-//! then is nobody's lost wake-up.
+//! Polled stages: they are polled whenever they want to be, and their work then is not a lost
+//! wake-up.
 
 use std::time::Duration;
 
 use crate::common::{OUT, assert_clean, one_lcore, plan, registry, run_for, until};
 use verbline_engine::{Next, Outputs, Registry, Report, Runtime, Stage, StageContext, StageSpec};
 
-/// Asks for one thing after the other, and sends a packet at each poll that is to.
+/// Returns one poll time after the other, and sends a packet at each poll that `sends` selects.
 struct Asker {
     next: fn(u64) -> Next,
     sends: fn(u64) -> bool,
@@ -46,7 +46,7 @@ const STAGES: &str = r#"
     params = { any_order = true }
     "#;
 
-/// On one lcore that sleeps as soon as there is nothing to do.
+/// Runs it on one lcore that sleeps as soon as it is idle.
 fn run(next: fn(u64) -> Next, sends: fn(u64) -> bool, time: Duration) -> Report {
     let report = run_for(&asker(next, sends), &one_lcore("event", STAGES), time).unwrap();
     assert_clean(&report);
@@ -59,12 +59,12 @@ fn a_stage_that_asks_for_a_tick_that_is_over_is_polled_at_once_even_if_it_is_the
         let report = run(next, |polls| polls % 12 == 0, Duration::from_millis(300));
         let (lcore, asker) = (report.lcore("only").unwrap(), report.stage("asker").unwrap());
         assert_eq!((lcore.sleeps, lcore.asleep_ns), (0, 0), "{lcore:?}");
-        // Two polls a safety time-out are what there was of one that slept.
+        // A sleeping lcore had two polls per safety time-out.
         assert!(asker.polls > 1000, "{asker:?}");
     }
 }
 
-/// On one lcore that is awake all the time.
+/// On one lcore that is always awake.
 #[test]
 fn an_lcore_that_waits_for_moments_misses_nothing() {
     for idle in ["poll", "adaptive"] {
@@ -88,9 +88,9 @@ fn an_lcore_that_waits_for_moments_misses_nothing() {
 fn a_stage_that_said_idle_may_send_when_it_is_polled_again() {
     let report = run(|_| Next::Idle, |_| true, Duration::from_millis(100));
     assert!(report.lcore("only").unwrap().sleeps == 0, "it is never without work");
-    // The second poll, which follows the first one of a turn that found nothing, sends nothing; nor
-    // does the one that looks again before the sleep. The next comes when the safety time-out has
-    // ended that.
+    // The second poll, after the first one in a turn that found nothing, sends nothing; nor does
+    // the poll that looks again before the sleep. The next one comes when the safety time-out has
+    // ended that sleep.
     let registry = asker(|_| Next::Idle, |polls| polls > 2);
     let plan = plan(&registry, &one_lcore("event", STAGES));
     let running = Runtime::build(&plan, &registry).unwrap().start().unwrap();

@@ -1,4 +1,4 @@
-//! Connections by address are lost, and reconnected or not. On the software RNIC; with
+//! Connections by address that are lost, and reconnected or not. On the software RNIC; with
 //! `ENGINE_TEST_PROVIDER=kernel` on the kernel's rxe0 and rxe1, as tests/guest/run makes them.
 //!
 //! Each test has port numbers of its own: the software RNICs share one set of listeners.
@@ -18,7 +18,7 @@ use verbline_verbs::{CompletionQueue, Device, Provider, QpSpec, QueuePair, Trans
 /// One end: a port with this name and these keys on an lcore of its own, and a stage behind it.
 struct End<'a> {
     device: u8,
-    /// Its place among those that this process may run on.
+    /// The index of its CPU among those that this process may use.
     cpu: u32,
     idle: &'a str,
     keys: String,
@@ -28,16 +28,16 @@ struct End<'a> {
 const PINGER: &str = "use = \"pinger\"\npool = \"p\"\nout = { out = \"port.end\" }\nparams = { count = 100 }";
 const ECHO: &str = "use = \"forward\"\nout = { out = \"port.end\" }";
 const SINK: &str = "use = \"sink\"\nparams = { any_order = true }";
-/// One packet every 20 us, for as long as the run goes on.
+/// One packet every 20 us, until the run ends.
 const STEADY: &str =
     "use = \"generator\"\npool = \"p\"\nout = { out = \"port.end\" }\nparams = { count = 100000000, gap_us = 20 }";
-/// As many as the queues take.
+/// As many packets as the queues take.
 const HASTY: &str =
     "use = \"generator\"\npool = \"p\"\nout = { out = \"port.end\" }\nparams = { count = 3000, polite = true }";
 
 const WITNESS: &str = "use = \"witness\"\npool = \"p\"\nout = { out = \"port.end\" }";
 
-/// A stage that counts what it is told of its port, and sends a packet as soon as that is up again.
+/// A stage that counts its port's events, and sends a packet as soon as the port is up again.
 fn witness(registry: &mut Registry) {
     struct Witness {
         down: Counter,
@@ -128,7 +128,7 @@ fn is(state: ConnectionState) -> impl Fn(&Report) -> bool {
     move |report| connection(report).state == state
 }
 
-/// Every packet is back, and nothing was found by chance or belonged to nobody.
+/// Asserts that every packet is back, and that nothing was rescued or stray.
 #[track_caller]
 fn assert_accounted(report: &Report) {
     assert_eq!(report.packets.held, 0, "{:?}", report.packets);
@@ -139,7 +139,7 @@ fn assert_accounted(report: &Report) {
     assert!(report.ports.iter().all(|port| port.stale == 0), "{:?}", report.ports);
 }
 
-/// Two engines, of which the first may have to wait for the second.
+/// Starts two engines; the first may have to wait for the second.
 fn start_both(first: &End<'_>, second: &End<'_>) -> (Running, Running) {
     let first = first.build();
     let first = std::thread::spawn(move || first.start().unwrap());
@@ -181,7 +181,7 @@ fn two_lcores_who_listens_takes_the_next_and_the_next() {
     let (end, port) = (connection(&report), report.port("end").unwrap());
     assert_eq!((end.address.as_str(), end.attempts), (client.unwrap().as_str(), 4));
     assert_eq!((port.rx_packets, port.tx_packets), (400, 400));
-    // Buffers that were flushed are no messages.
+    // Flushed buffers are no messages.
     assert_eq!(report.dropped("recv_error") + report.dropped("send_error"), 0, "{:?}", report.drops);
 }
 
@@ -191,7 +191,7 @@ fn two_lcores_all_that_came_before_the_peer_left_is_handed_on() {
         return;
     }
     let (listening, mut connecting) = (End::listens(7102, SINK), End::connects(7102, HASTY));
-    // Of sends that are not signaled a run that stops does not wait for the last few.
+    // A run that stops does not wait for the last few unsignaled sends.
     connecting.keys += "\nsignal_every_wr = 1";
     let (server, mut client) = start_both(&listening, &connecting);
     for round in 1..=5 {
@@ -248,7 +248,7 @@ fn two_lcores_who_connects_finds_each_that_comes_and_every_packet_has_a_fate() {
     let sent = report.port("end").unwrap().tx_packets;
     let dropped: u64 = report.drops.iter().map(|drop| drop.packets).sum();
     assert_eq!(made, sent + dropped - report.dropped("send_error"), "{:?}", report.drops);
-    // What was on its way as a peer left is the only thing that only the peer knew of.
+    // Only the packets on their way as a peer left were known to the peer alone.
     assert!(seen <= sent - report.dropped("send_error"), "{seen} of {sent}: {:?}", report.drops);
     assert_eq!(connection(&report).times_connected, 5);
 }
@@ -298,7 +298,7 @@ fn two_lcores_what_is_not_to_be_made_again_stays_lost() {
     assert_accounted(&server.stop().unwrap());
 }
 
-/// Somebody who is no engine.
+/// A peer that is no engine.
 struct Stranger {
     qp: QueuePair,
     _cq: CompletionQueue,
@@ -313,7 +313,7 @@ impl Stranger {
     }
 }
 
-/// Asks the listener at that port of the second device, from the first.
+/// Connects to the listener at this port of the second device, from the first.
 fn ask(port: u16, stranger: &mut Stranger) -> Result<Connection, ConnectionError> {
     let (to, from) = (format!("10.9.9.2:{port}"), address("10.9.9.1:0"));
     let route = resolve(provider(), address(&to), Some(from), PATIENCE)?;
@@ -349,7 +349,7 @@ fn a_listener_that_refuses_a_port_that_it_knew_is_asked_again() {
     let (_other, _second) = accept(&mut listener);
     let report = until(&client, is(ConnectionState::Connected));
     assert!(connection(&report).times_connected == 2 && connection(&report).attempts >= 3, "{report:#?}");
-    // It talks again if the peer listens: two receive queues of none leave the send queue full.
+    // It sends again once the peer listens: neither peer posts receives, and the send queue fills up.
     until(&client, |report| report.dropped("tx_full") > 0);
     assert_eq!(client.stop().unwrap().packets.held, 0);
 }
@@ -365,7 +365,7 @@ fn two_lcores_who_comes_second_is_refused_and_may_come_when_the_first_has_left()
     assert_eq!(client.wait(Some(PATIENCE)), Ended::SourcesDone);
     client.stop().unwrap();
     until(&server, is(ConnectionState::Reconnecting));
-    // It may come now.
+    // It may be accepted now.
     let start = Instant::now();
     let connection = loop {
         let mut stranger = Stranger::on(0);

@@ -1,4 +1,5 @@
-//! What a port that makes many connections tells the listener of each, by the app and not the plan.
+//! The private data of each request of a port that makes many connections, set by the app and not
+//! by the plan.
 
 use crate::common::desk;
 use crate::common::porter::{self, Seen};

@@ -73,7 +73,7 @@ fn two_lcores_asleep_are_woken_by_ring_and_by_timer_and_never_rescued() {
     assert_clean(&report);
     assert_eq!(report.stage("sink").unwrap().counter("seen"), Some(250));
     let (a, b) = (report.lcore("a").unwrap(), report.lcore("b").unwrap());
-    // On a busy machine some packets come together; far from all do.
+    // On a busy machine some packets come together, but far from all.
     assert!(a.woken_by("timer") >= 50, "the generator sleeps until each packet is due: {a:?}");
     assert!(b.woken_by("ring") >= 50, "each packet wakes the sink: {b:?}");
     // A bell may also meet the look after arming, or the stop.
@@ -200,10 +200,10 @@ fn two_lcores_hand_packets_to_a_port_of_another_lcore() {
     assert!(report.drops.is_empty(), "a ring keeps what a port has no room for: {:?}", report.drops);
 }
 
-/// What each ring of the test below holds.
+/// The number of packets in each ring of the test below.
 const FILLED: u64 = 40;
 
-/// Fills its ring at once, with packets that carry its number, and says so a turn later.
+/// Fills its ring at once, with packets that carry its number, and reports that a turn later.
 struct Filler {
     number: u64,
     is_full: bool,
@@ -215,7 +215,8 @@ impl Stage for Filler {
 
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
         if self.is_full {
-            // Release pairs with the Acquire in `Late`: what this lcore published is there.
+            // Release pairs with the Acquire in `Late`: this lcore's published packets are visible
+            // there.
             self.filled.fetch_add(1, Ordering::Release);
             return Next::Done;
         }
@@ -229,7 +230,7 @@ impl Stage for Filler {
     }
 }
 
-/// Takes its first batch so slowly that all rings are full by then, and notes all of them.
+/// Takes its first batch so slowly that all rings are full by then, and records all batches.
 struct Late {
     filled: Arc<AtomicU64>,
     batches: Arc<Mutex<Vec<Vec<u64>>>>,
@@ -247,7 +248,7 @@ impl Stage for Late {
     }
 }
 
-/// The order of the plan's rings is none of their urgency.
+/// The plan's rings do not stand in the order of their priorities.
 #[test]
 fn two_lcores_the_most_urgent_ring_that_has_something_comes_first() {
     if lacks_cpus(2) {
@@ -282,12 +283,12 @@ fn two_lcores_the_most_urgent_ring_that_has_something_comes_first() {
         let first = left.iter().position(|left| *left > 0).expect("there was more");
         match batch.iter().all(|number| *number == batch[0]) {
             false => mixed += 1,
-            // When the first batch came, not all rings were full.
+            // Not all rings were full when the first batch came.
             true => assert!(at == 0 || batch[0] == first as u64, "batch {at} is of ring {}: {left:?}", batch[0]),
         }
         batch.iter().for_each(|number| left[*number as usize] -= 1);
     }
     assert_eq!(left, [0; 3]);
-    // Once in some sixteen turns the others get a burst as well, and such a turn is timed.
+    // About once in sixteen turns the other rings get a burst as well, and such a turn is timed.
     assert!(mixed <= report.stage("late").unwrap().timed, "{mixed} of several rings");
 }

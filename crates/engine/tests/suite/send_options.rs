@@ -1,5 +1,5 @@
-//! What a stage asks of a plain send: immediate data, a fence, a solicited event, and the packet
-//! back once its send is done or refused.
+//! Options of a plain send: immediate data, a fence, a solicited event, and the packet back once
+//! its send is done or refused.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,19 +10,19 @@ use verbline_engine::{
 };
 use verbline_mem::{Batch, Packet};
 
-/// What became of a packet that came back: its number, and how its send ended.
+/// A packet that came back: its number, and its send's result.
 type Back = (u32, Result<(), SendFailure>);
 
-/// What was heard: a packet's number, and its immediate data.
+/// The received packets: number and immediate data.
 type Heard = Arc<Mutex<Vec<(u32, Option<u32>)>>>;
 
-/// Packets for one run: how long each is, and what it asks for.
+/// The packets for one run: the length and the options of each.
 type Script = Vec<(usize, SendWith)>;
 
 const SENDS: &[OutputSends] = &[OutputSends { output: "out", options: &[SendOption::Returned] }];
 
-/// Sends a script, a packet a poll, and notes what comes back. It has finished once as many came
-/// back as asked to, or were to.
+/// Sends a script, a packet a poll, and records the packets that come back. It has finished once
+/// the expected number came back.
 struct Asker {
     script: Script,
     sent: usize,
@@ -56,7 +56,7 @@ fn number(packet: &Packet) -> u32 {
     u32::from_le_bytes(packet.data()[..4].try_into().expect("four bytes"))
 }
 
-/// Notes the number and the immediate data of what it receives.
+/// Records the number and the immediate data of its packets.
 struct Ear {
     heard: Heard,
 }
@@ -75,7 +75,7 @@ struct Told {
 }
 
 impl Told {
-    /// Stages for this script, of which `wanted` are to come back.
+    /// Returns stages for this script, of which `wanted` packets are to come back.
     fn stages(&self, script: Script, wanted: usize) -> Registry {
         let mut registry = registry();
         let (back, heard) = (Arc::clone(&self.back), Arc::clone(&self.heard));
@@ -104,7 +104,7 @@ impl Told {
     }
 }
 
-/// A port of this transport that sends to another; `keys` of the sending one.
+/// A port of this transport that sends to another; `keys` are for the sending one.
 fn text(transport: &str, keys: &str) -> String {
     let rest = format!(
         r#"
@@ -167,8 +167,8 @@ fn assert_mixed(report: &Report, told: &Told, count: u32) {
     assert_eq!(told.back(), back);
 }
 
-/// On each transport, and in one list with operations: the immediate data arrives, and those come
-/// back that asked to, once each, in their order, as they were.
+/// On each transport, and in one list with operations: the immediate data arrives, and the packets
+/// that asked to come back do so, once each, in order, unchanged.
 #[test]
 fn each_packet_is_sent_as_it_asks_and_comes_back_if_it_asks_to() {
     const COUNT: usize = 200;
@@ -188,7 +188,7 @@ fn each_packet_is_sent_as_it_asks_and_comes_back_if_it_asks_to() {
     }
 }
 
-/// A port that isn't told to does not look, and nothing comes back.
+/// A port without the key ignores the options, and nothing comes back.
 #[test]
 fn a_port_without_the_key_looks_at_nothing() {
     let told = Told::default();
@@ -212,8 +212,8 @@ fn a_port_without_the_key_looks_at_nothing() {
     assert_eq!(told.back(), []);
 }
 
-/// A datagram that is longer than the MTU is refused by the queue pair: it comes back if it asks,
-/// and is counted either way; those around it go.
+/// The queue pair refuses a datagram longer than the MTU: it comes back if it asks, and is counted
+/// either way; the packets around it go.
 #[test]
 fn what_is_refused_comes_back_if_it_asks() {
     let told = Told::default();
@@ -229,8 +229,8 @@ fn what_is_refused_comes_back_if_it_asks() {
     assert_eq!(told.heard().iter().map(|(number, _)| *number).collect::<Vec<_>>(), [0, 3, 4]);
 }
 
-/// The peer has no room for the long one: its send fails, and what was behind it, posted or not,
-/// comes back as failed too.
+/// The peer has no room for the long packet: its send fails, and the packets behind it, posted or
+/// not, come back as failed too.
 #[test]
 fn a_failed_send_comes_back_with_its_status() {
     for keys in ["", "ops_depth_wr = 4"] {
@@ -261,7 +261,7 @@ fn a_failed_send_comes_back_with_its_status() {
     }
 }
 
-/// What a packet asks goes along over a ring, and the packet comes back over another.
+/// A packet keeps its options over a ring, and comes back over another.
 #[test]
 fn two_lcores_packets_ask_over_a_ring_and_come_back_over_another() {
     if lacks_cpus(2) {
@@ -288,7 +288,7 @@ fn two_lcores_packets_ask_over_a_ring_and_come_back_over_another() {
     assert_mixed(&report, &told, COUNT as u32);
 }
 
-/// Over the connections of a port that has many, with operations and without.
+/// Over the connections of a port with many, with operations and without.
 #[test]
 fn packets_come_back_from_a_port_with_many_connections() {
     const COUNT: usize = 300;
@@ -302,7 +302,7 @@ fn packets_come_back_from_a_port_with_many_connections() {
                 ),
             )
             .replace("peer = \"port.near\"", &format!("listen = \"10.9.9.1:{port}\"\nconnections_max = 4"));
-        // Before the first is open, packets are refused; these come back too.
+        // Before the first connection is open, packets are refused; these come back too.
         let report = run(&told.stages(mixed(COUNT), COUNT.div_ceil(3)), &text).unwrap();
         assert_eq!((report.packets.held, report.packets.taken), (0, report.packets.returned), "{:?}", report.packets);
         let mut back = told.back();

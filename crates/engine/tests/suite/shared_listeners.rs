@@ -1,5 +1,5 @@
-//! A server whose connections are spread over two lcores: two ports, of which one listens for both.
-//! Each connection is served by the stage of its own lcore.
+//! A server whose connections are spread over two lcores: two ports, one of which listens for both.
+//! Each connection is served by its own lcore's stage.
 //!
 //! Each test has a port number of its own: the software RNICs share one set of listeners.
 
@@ -16,10 +16,10 @@ use verbline_engine::{
 use verbline_mem::Batch;
 use verbline_verbs::connection::{ConnectOptions, ConnectionError};
 
-/// Which thread served which port of the plan.
+/// The threads and the ports of the plan that they served.
 type Served = Arc<Mutex<BTreeSet<(String, u16)>>>;
 
-/// Answers each packet with the letter of its lcore.
+/// Answers each packet with its lcore's letter.
 struct Desk {
     letter: u8,
     served: Served,
@@ -50,8 +50,8 @@ fn app() -> (Registry, Served) {
     (registry, served)
 }
 
-/// A server on the lcores `a` and `b`, whose ports take this many each, with these keys of the one
-/// that listens.
+/// A server on the lcores `a` and `b`, whose ports take this many connections each, with these keys
+/// for the listening one.
 fn server(port: u16, most: [u32; 2], keys: &str) -> String {
     let half = |name: &str, place: usize, keys: &str| {
         format!(
@@ -82,7 +82,7 @@ fn server(port: u16, most: [u32; 2], keys: &str) -> String {
         )
     };
     let device = "[device.nic0]\nprovider = \"soft\"\nname = \"soft0\"\n".to_owned();
-    // The one that shares stands first: the order in the file says nothing.
+    // The sharing port stands first: the order in the file does not matter.
     let sharing = half("b", 1, "listen_with = \"port.a\"");
     device + &sharing + &half("a", 0, &format!("listen = \"10.9.9.1:{port}\"\n{keys}"))
 }
@@ -100,7 +100,7 @@ fn open(report: &Report) -> [u64; 2] {
     ["a", "b"].map(|port| counts(report, port).open)
 }
 
-/// Who serves a peer.
+/// Returns the letter of the lcore that serves a peer.
 fn server_of(peers: &mut Peers, peer: usize) -> u8 {
     peers.send(peer, b"whose am I?");
     peers.receive(1)[0].1[0]
@@ -130,7 +130,7 @@ fn two_lcores_share_what_comes_by_one_listener() {
         until(&running, |report| counts(report, "a").closed + counts(report, "b").closed == 64);
         let report = running.stop().unwrap();
         assert_clean(&report);
-        // Each connection's packets stay on the thread of its port: `b` is first in the file.
+        // Each connection's packets stay on its port's thread: `b` is first in the file.
         let expected = [("vl-a".to_owned(), 1), ("vl-b".to_owned(), 0)];
         assert_eq!(*served.lock().unwrap(), expected.into());
         let (a, b) = (counts(&report, "a"), counts(&report, "b"));
@@ -150,7 +150,7 @@ fn two_lcores_of_which_one_is_full_leave_the_rest_to_the_other() {
         peers.ask().unwrap();
     }
     until(&running, |report| open(report) == [8, 2]);
-    // Those of `b` go: its places are the only free ones, and all who come then get them.
+    // The peers of `b` leave: its places are the only free ones, and all later peers get them.
     let of_b: Vec<usize> = (0..10).filter(|peer| server_of(&mut peers, *peer) == b'b').collect();
     of_b.iter().for_each(|peer| peers.leave(*peer));
     until(&running, |report| open(report) == [8, 0]);
@@ -210,8 +210,8 @@ fn two_lcores_stop_in_order_if_the_acceptor_panics_at_an_end_on_the_other() {
     assert_eq!((report.failures.len(), report.packets.held), (1, 0));
 }
 
-/// Most come and go without a word, often before their server has heard that they are there; some
-/// wait for an answer.
+/// Most peers come and go without a word, often before the server has heard of them; some wait for
+/// an answer.
 #[test]
 fn two_lcores_bear_peers_that_come_and_go() {
     if lacks_cpus(2) {

@@ -1,5 +1,5 @@
-//! Blocks that the device checks as they move, and responses that wait for that: over a port of
-//! many connections, and over one with a queue pair of its own.
+//! Blocks that the device checks as they move, and responses that wait for that check: over a port
+//! with many connections, and over one with a single queue pair.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ const BLOCK: usize = 512;
 const STORED: usize = BLOCK + 8;
 const BLOCKS: usize = 16;
 const APP_TAG: u16 = 0x0b0b;
-/// Commands that a host has under way over a connection.
+/// A host's commands under way over one connection.
 const DEPTH: usize = 4;
 
 fn data(block: usize) -> [u8; BLOCK] {
@@ -37,7 +37,7 @@ fn guard(data: &[u8]) -> u16 {
 struct TargetParams {
     bad: BTreeSet<usize>,
     keys: u16,
-    /// Answers before the block has gone, which nobody should.
+    /// Answers before the block has gone, which no target should.
     #[serde(default)]
     answers_first: bool,
 }
@@ -47,7 +47,7 @@ struct Target {
     params: TargetParams,
     region: Region,
     is_filled: bool,
-    /// Keys by connection slot that no response is under way of.
+    /// Free keys by connection slot: no response with them is under way.
     free: Vec<Vec<u16>>,
     /// Commands that wait for a key.
     waiting: Vec<Packet>,
@@ -166,17 +166,17 @@ struct HostParams {
     bad: BTreeSet<usize>,
     count: u64,
     many: bool,
-    /// Believes no answer.
+    /// Ignores all answers.
     #[serde(default)]
     is_deaf: bool,
 }
 
-/// Asks for blocks, several at a time over each connection, and looks at what comes.
+/// Asks for blocks, several at a time over each connection, and checks the answers.
 struct Host {
     params: HostParams,
     region: Region,
     asked: u64,
-    /// By connection slot and by the command's number there: the block.
+    /// The blocks by connection slot and by the command's number there.
     blocks: Vec<[u16; DEPTH]>,
     has_begun: bool,
     answers: Counter,
@@ -268,7 +268,7 @@ fn stages() -> Registry {
     registry
 }
 
-/// A host and a target; the keys say how they are connected.
+/// A host and a target; their keys set how they are connected.
 fn text([host, target]: [&str; 2], many: bool, keys: u16, bad: &[usize], count: u64) -> String {
     let rest = format!(
         r#"
@@ -313,7 +313,7 @@ fn text([host, target]: [&str; 2], many: bool, keys: u16, bad: &[usize], count: 
     one_lcore_with("event", [8192, 256], &(store + &buffers + &rest))
 }
 
-/// What came of it: reads that were refused, and transfers that moved a bad block.
+/// Returns the reads that were refused, and the transfers that moved a bad block.
 fn check(report: &Report, count: u64) -> [u64; 2] {
     assert_clean(report);
     let of = |stage: &str, name: &str| report.stage(stage).unwrap().counter(name).unwrap();
@@ -348,7 +348,7 @@ fn good_blocks_are_answered_without_a_wait() {
     assert_eq!(check(&report, 4000), [0, 0]);
 }
 
-/// Of sixteen blocks these are read as often as any other.
+/// These of the sixteen blocks are read as often as any other.
 #[test]
 fn a_bad_block_is_refused_and_its_neighbours_are_good() {
     for (port, bad) in [(7162, &[5][..]), (7163, &[0, 7, 14]), (7164, &[0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 15])] {
@@ -360,7 +360,7 @@ fn a_bad_block_is_refused_and_its_neighbours_are_good() {
     }
 }
 
-/// One key a connection, and all are bad: each waits for the one before.
+/// One key per connection, and all blocks are bad: each command waits for the one before.
 #[test]
 fn a_key_serves_again_once_its_response_has_come_back() {
     let all: Vec<usize> = (0..BLOCKS).collect();
@@ -369,7 +369,7 @@ fn a_key_serves_again_once_its_response_has_come_back() {
     assert_eq!(check(&report, 320), [320; 2]);
 }
 
-/// Nobody could take it back: the peer would go on with a block that is bad.
+/// The response cannot be taken back: the peer would go on with a bad block.
 #[test]
 fn a_bad_block_whose_response_has_gone_out_ends_the_run() {
     let text = text(ALONE, false, 1, &[0], 1).replace("keys = 1 }", "keys = 1, answers_first = true }");

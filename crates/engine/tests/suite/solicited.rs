@@ -1,13 +1,13 @@
-//! Lcores that only solicited messages wake: the others wait, for as long as the plan says at most,
-//! and what an lcore waits for itself still wakes it.
+//! Lcores that only solicited messages wake: other messages wait, at most for as long as the plan
+//! allows, and an lcore's own completions still wake it.
 
 use crate::common::{OUT, assert_clean, lacks_cpus, registry, run};
 use verbline_engine::{Next, Outputs, Report, SendWith, Stage, StageSpec, Tick};
 
-/// Far more than any message takes, and far less than a test has time for.
+/// Far longer than any message takes, and far shorter than a test may take.
 const WAIT: &str = "400ms";
 
-/// A source on one lcore that sends `count` messages, one every `gap_us`, to another lcore, asleep.
+/// A source on one lcore that sends `count` messages, one every `gap_us`, to a sleeping lcore.
 fn text(solicited: bool, wait: Option<&str>, count: u64, gap_us: u64) -> String {
     let wait = wait.map_or(String::new(), |wait| format!("unsolicited_wait = \"{wait}\""));
     format!(
@@ -68,7 +68,7 @@ fn two_lcores_of_which_one_sleeps_through_what_is_not_solicited() {
         return;
     }
     let woken = |report: &Report| report.lcore("b").unwrap().woken_by("completion");
-    // Each is a wake-up, but for those that come while it is awake.
+    // Each message is a wake-up, unless it comes while the lcore is awake.
     assert!(woken(&stream(false, None, 300, 2_000)) > 100, "all completions wake it");
     assert!(woken(&stream(true, Some(WAIT), 300, 2_000)) > 100, "solicited ones wake it");
     let quiet = stream(false, Some(WAIT), 300, 2_000);
@@ -77,7 +77,7 @@ fn two_lcores_of_which_one_sleeps_through_what_is_not_solicited() {
     assert_eq!(lcore.rescues, 0, "nothing was lost: {lcore:#?}");
 }
 
-/// Sends a number every two milliseconds, of which each packet says that it is to wake the peer.
+/// Sends a number every two milliseconds, in packets that ask to wake the peer.
 struct Herald {
     sent: u64,
     next_ns: Tick,
@@ -98,7 +98,7 @@ impl Stage for Herald {
     }
 }
 
-/// As above, where the packets say it and not their port.
+/// As above, but the packets ask for it, and not their port.
 #[test]
 fn two_lcores_of_which_one_is_woken_by_packets_that_ask_for_it() {
     if lacks_cpus(2) {
@@ -120,8 +120,8 @@ fn two_lcores_of_which_one_is_woken_by_packets_that_ask_for_it() {
 }
 
 /// The peer has one place to receive into, and takes its time: each send completes late, and frees
-/// the only place of the send queue. An lcore that solicited messages alone woke would wait for
-/// each.
+/// the only place of the send queue. An lcore that only solicited messages woke would wait for each
+/// completion.
 #[test]
 fn two_lcores_of_which_one_is_woken_by_completions_of_its_own_sends() {
     if lacks_cpus(2) {

@@ -43,12 +43,12 @@ fn packets_go_where_the_plan_leads_them_in_order_and_carry_what_they_came_with()
     assert_eq!(carried, [1, 3, 5, 7, 9].map(|mark| (0, 1_000_003_000, mark)));
     let report = test.report();
     let stage = report.stage("probe").unwrap();
-    // Eleven packets, by bursts of four.
+    // Eleven packets, in bursts of four.
     assert_eq!((stage.packets_in, stage.packets_out, stage.calls, stage.batch_max), (11, 10, 3, 4));
     assert_eq!((report.dropped("empty"), stage.counter("made")), (1, Some(1)));
     assert_eq!((report.packets.held, test.sent("out").len()), (10, 0));
 
-    // By key, as the spread does.
+    // By key, like the spread.
     let by_place = ["stage.first", "stage.second"].map(|place| test.sent_to(place));
     for (place, packets) in by_place.iter().enumerate() {
         assert!(packets.iter().all(|packet| verbline_engine::place_of_key(packet.mark(), 2) == place));
@@ -94,7 +94,7 @@ fn timers_come_at_their_ticks_in_bursts_and_polls_when_they_are_wanted() {
 #[test]
 fn connections_open_and_end_as_a_stage_hears_of_them() {
     let (registry, told) = probes(&[], &[]);
-    // Two tests of one plan listen nowhere.
+    // Tests open no listener: two of one plan do not collide.
     let _other = open(&registry, &served());
     let mut test = open(&registry, &served());
     let address = ([192, 0, 2, 7], 5000).into();
@@ -192,7 +192,7 @@ fn an_output_that_is_stalled_fills_up_and_goes_on() {
     assert_eq!(test.sent("out").len(), 20 - refused);
 }
 
-/// Its descriptor is ready, or it is dropped with a panic.
+/// Its descriptor is ready, or it panics as it is dropped.
 struct Watcher(Told);
 
 impl Stage for Watcher {
@@ -247,7 +247,7 @@ fn a_descriptor_is_told_of_and_a_panic_is_reported_as_in_a_run() {
     assert_eq!(said, ("only", Some("probe"), "told to"));
 }
 
-/// What the method says of a test that is wrong.
+/// Returns the panic message for a mistake of a test.
 fn wrong(call: impl FnOnce(&mut StageTest)) -> String {
     let (registry, _) = probes(&[], &[]);
     let mut test = open(&registry, &served());

@@ -1,4 +1,4 @@
-//! Time that was taken from an lcore is told apart from time that it did not need.
+//! Time taken from an lcore is told apart from time that it did not need.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use core_affinity::CoreId;
 use verbline_engine::Report;
 use verbline_plan::Machine;
 
-/// One lcore that has next to nothing to do.
+/// One lcore with next to nothing to do.
 fn plan(idle: &str) -> String {
     one_lcore(idle, &fed("count = 1000000, gap_us = 1000", "use = \"sink\""))
 }
@@ -18,7 +18,7 @@ fn beside_a_thief(idle: &str) -> Report {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // The one that `allowed:0` means.
+            // The CPU that `allowed:0` means.
             let first = Machine::detect().cpus.first().map(|cpu| CoreId { id: *cpu as usize });
             assert!(first.is_some_and(core_affinity::set_for_current), "{first:?} is allowed");
             // Relaxed: nothing else is passed by it.
@@ -37,8 +37,8 @@ fn what_another_thread_takes_is_stolen_and_not_idle() {
     let report = beside_a_thief("poll");
     assert_clean(&report);
     let lcore = report.lcore("only").unwrap();
-    // The scheduler halves the CPU between the two, or gives the lcore less yet where others want
-    // it as well.
+    // The scheduler halves the CPU between the two, or gives the lcore even less if others want it
+    // as well.
     assert!(lcore.stolen_share > 0.3, "{lcore:?}");
     assert!(lcore.stalls > 0 && lcore.stall_max_ns >= 1_000_000, "by whole turns of the scheduler: {lcore:?}");
     assert!(lcore.idle_share < 0.7 && lcore.busy_share < 0.1, "{lcore:?}");

@@ -1,5 +1,5 @@
-//! How runs end: in order with packets in flight, by a panic, by a budget; and where every packet
-//! went.
+//! The ends of runs: in order with packets in flight, by a panic, by a budget; and the fate of
+//! every packet.
 
 use std::time::{Duration, Instant};
 
@@ -98,8 +98,8 @@ fn two_lcores_reap_send_completions_while_idle() {
     if lacks_cpus(2) {
         return;
     }
-    // When the queue is full this source says that it is idle; only a send completion can wake its
-    // lcore.
+    // When the queue is full this source reports that it is idle; only a send completion can wake
+    // its lcore.
     let text = stream("polite = true, patient = true, size_bytes = 300", "work_us = 200", "5s")
         .replace("\"adaptive\"", "\"event\"")
         .replace("count = 1000000000", "count = 3000");
@@ -148,7 +148,7 @@ fn two_lcores_end_in_order_when_a_stage_panics() {
     assert_eq!(report.failures.len(), 1, "{:?}", report.failures);
 }
 
-/// A source of a hundred packets, on the same lcore as the stage `next` that it feeds.
+/// A source of a hundred packets, on the same lcore as the stage `next`, which it feeds.
 fn hundred(next: &str) -> String {
     one_lcore("event", &fed("count = 100, polite = true", next))
 }
@@ -195,7 +195,7 @@ fn one_lcore_gets_back_what_a_stage_held() {
     let registry = registry();
     let running = Runtime::build(&plan(&registry, &text), &registry).unwrap().start().unwrap();
     assert_eq!(running.wait(Some(Duration::from_secs(10))), Ended::SourcesDone);
-    // The source is done before what it sent last has gone through.
+    // The source is done before its last packets have gone through.
     let deadline = Instant::now() + Duration::from_secs(10);
     let mut live = running.snapshot();
     while live.packets.held != 32 && Instant::now() < deadline {

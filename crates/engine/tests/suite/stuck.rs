@@ -1,5 +1,5 @@
-//! A stop has a limit: who does not return is named, with what it does and since when. A run that
-//! one of its own threads stops ends all the same.
+//! A stop has a limit: it names a thread that does not return, with its call and the time since. A
+//! run that one of its own threads stops ends all the same.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -16,10 +16,10 @@ use verbline_verbs::connection::ConnectOptions;
 
 const LIMIT: Duration = Duration::from_millis(300);
 
-/// What a test needs of a loaded machine, beyond the limit.
+/// The time that a test needs on a loaded machine, beyond the limit.
 const SLACK: Duration = Duration::from_secs(5);
 
-/// In which call it waits until its test lets it go.
+/// The call in which a stage or an acceptor waits until its test releases it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Where {
     Process,
@@ -29,7 +29,7 @@ enum Where {
     Decide,
 }
 
-/// Waits in one of its calls. It tells that it is there.
+/// Waits in one of its calls, and reports its arrival there.
 struct Waits {
     at: Where,
     there: Sender<()>,
@@ -74,8 +74,8 @@ impl Drop for Waits {
     }
 }
 
-/// An app with what waits, as a stage and as an acceptor; what tells that it is there; and what
-/// lets it go.
+/// An app with a waiting stage and acceptor; the receiver of their arrival; and the sender that
+/// releases them.
 fn app(at: Where) -> (Registry, Receiver<()>, Sender<()>) {
     let ((there, is_there), (goes, go)) = (channel(), channel());
     let waits = Arc::new(Mutex::new(Some(Waits { at, there, go })));
@@ -91,7 +91,7 @@ fn start(registry: &Registry, text: &str) -> Running {
     Runtime::build(&plan(registry, text), registry).unwrap().start().unwrap()
 }
 
-/// Stops a run that doesn't, and gives who does not end, and what is said of it.
+/// Stops a run that doesn't end, and returns the stuck threads, and the message about them.
 #[track_caller]
 fn stop_in_vain(running: Running) -> (Stuck, String) {
     let began = Instant::now();
@@ -107,7 +107,7 @@ fn stop_in_vain(running: Running) -> (Stuck, String) {
     (stuck, said)
 }
 
-// It held the run until it was freed, and the answer was Ok.
+// Regression: it held the run until it was freed, and the answer was Ok.
 #[test]
 fn a_stage_that_does_not_return_is_named_with_its_call_and_since_when() {
     for (at, call) in [
@@ -135,7 +135,7 @@ fn a_stage_that_does_not_return_is_named_with_its_call_and_since_when() {
     }
 }
 
-// With `drain = "100ms"` it took the seven seconds that the acceptor slept.
+// Regression: with `drain = "100ms"` it took the seven seconds that the acceptor slept.
 #[test]
 fn an_acceptor_that_does_not_return_is_named_and_the_lcores_end() {
     let (mut registry, is_there, go) = app(Where::Decide);
@@ -155,7 +155,7 @@ fn an_acceptor_that_does_not_return_is_named_and_the_lcores_end() {
     drop((go, asked));
 }
 
-/// Holds the run that it is a part of, and stops or drops it.
+/// Holds its own run, and stops or drops it.
 struct Ends {
     run: Arc<Mutex<Option<Running>>>,
     stops: bool,
@@ -184,7 +184,7 @@ impl Drop for Ends {
     }
 }
 
-// It panicked ("Resource deadlock avoided"), and nobody was told of anything.
+// Regression: it panicked ("Resource deadlock avoided"), and nobody was told of anything.
 #[test]
 fn a_stage_that_stops_or_drops_its_own_run_is_told_and_the_run_ends_behind_it() {
     for stops in [true, false] {
@@ -204,7 +204,7 @@ fn a_stage_that_stops_or_drops_its_own_run_is_told_and_the_run_ends_behind_it() 
     }
 }
 
-/// Takes its input away as a whole, and leaves a batch of another size.
+/// Takes its whole input away, and leaves a batch of another size.
 struct Swaps {
     left: usize,
     seen: verbline_engine::Counter,
@@ -217,7 +217,8 @@ impl Stage for Swaps {
     }
 }
 
-// A batch without capacity took its place for good: nothing came in any more, and nothing was said.
+// Regression: a batch without capacity took the input's place for good: no packets came in any
+// more, without a word.
 #[test]
 fn a_stage_that_takes_its_input_away_is_given_the_next_one_all_the_same() {
     for left in [0, 1, 4096] {

@@ -1,5 +1,5 @@
-//! Timers of stages: due at their tick and never before, in order, each once, for as many as the
-//! plan says; and an lcore that sleeps wakes for them.
+//! Stages' timers: due at their tick and never before, in order, each once, as many as the plan
+//! allows; and a sleeping lcore wakes for them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use verbline_mem::Batch;
 
 const MS: Tick = 1_000_000;
 
-/// A stage of one kind, `armer`, made of two functions.
+/// A registry with the stage kind `armer`, built by `make`.
 fn armer<S: Stage + 'static>(source: bool, make: impl Fn(&StageContext<'_>) -> S + Send + Sync + 'static) -> Registry {
     let mut registry = registry();
     let spec = StageSpec { source, outputs: &[], summary: "arms timers", ..StageSpec::default() };
@@ -37,10 +37,10 @@ impl Random {
     }
 }
 
-/// What was due: its tag, its tick, and when it was handed to the stage.
+/// The due timers: tag, tick, and the time when it was handed to the stage.
 type Seen = Arc<Mutex<Vec<(u64, Tick, Tick)>>>;
 
-/// Arms, moves and cancels by seed, and keeps an account of what must be due.
+/// Arms, moves and cancels timers by seed, and keeps an account of those that must be due.
 struct Account {
     random: Random,
     armed: BTreeMap<u64, (TimerId, Tick)>,
@@ -50,7 +50,7 @@ struct Account {
 }
 
 impl Account {
-    /// A step that a server would take: a request with a time-out, an answer, a keep-alive.
+    /// A server's step: a request with a time-out, an answer, a keep-alive.
     fn step(&mut self, out: &mut Outputs<'_>) {
         let at_ns = out.now_ns() + self.random.below(300 * MS);
         let any = self.armed.keys().copied().nth(self.random.below(self.armed.len().max(1) as u64) as usize % 64);
@@ -115,13 +115,13 @@ fn ten_thousand_timers_are_due_once_each_in_order_and_never_early() {
     for idle in ["poll", "event", "adaptive"] {
         let (report, seen) = account(idle, 10_000);
         let stage = report.stage("armer").unwrap();
-        // The source has finished only once none was armed.
+        // The source finished only after its last timer.
         assert_eq!(stage.timers_armed, 10_000);
         assert_eq!(stage.timers_due + stage.timers_canceled, 10_000, "{stage:?}");
         assert_eq!((stage.timers_due, stage.timers_refused), (seen.len() as u64, 0));
         assert!(stage.timers_canceled > 500, "{stage:?}");
         assert!(seen.iter().all(|(_, at_ns, now_ns)| at_ns <= now_ns), "one was early");
-        // Of those that were due together the ticks ascend; later ones come later.
+        // The ticks of timers that were due together ascend; later batches come later.
         assert!(seen.is_sorted_by_key(|(_, _, now_ns)| *now_ns));
         for same in seen.chunk_by(|one, other| one.2 == other.2) {
             assert!(same.is_sorted_by_key(|(_, at_ns, _)| *at_ns), "{idle}: {same:?}");
@@ -160,7 +160,7 @@ fn an_lcore_that_sleeps_wakes_for_a_timer_in_time() {
     let lcore = report.lcore("only").unwrap();
     let mut late_ns = late_ns.lock().unwrap().clone();
     late_ns.sort_unstable();
-    // Before a timer that is due already, since the machine did not run the lcore, is no sleep.
+    // No sleep precedes a timer that is already due, since the machine did not run the lcore.
     let late = late_ns.iter().filter(|late_ns| **late_ns >= 2 * MS).count() as u64;
     assert!(lcore.woken_by("timer") + late >= 50 && lcore.woken_by("timeout") == 0, "{late} late: {lcore:?}");
     assert!(lcore.asleep_ns > 100 * MS, "it slept between them: {lcore:?}");
@@ -168,7 +168,7 @@ fn an_lcore_that_sleeps_wakes_for_a_timer_in_time() {
     assert!(late_ns[30] < 2 * MS, "{late_ns:?}");
 }
 
-/// Says `Idle` whenever it is polled, and so would sleep until something comes.
+/// Returns `Idle` from every poll, and so would sleep until something arrives.
 struct Idler(u32);
 
 impl Stage for Idler {
@@ -211,7 +211,7 @@ impl Stage for Requests {
             Some(id) => assert!(out.rearm_timer(id, now_ns + 100 * MS)),
             None => self.alive = out.arm_timer(now_ns + 100 * MS, 1),
         }
-        // All but the last are answered.
+        // All packets but the last are answered.
         let last = self.pending.pop();
         assert!(self.pending.drain(..).all(|id| out.cancel_timer(id)));
         self.pending.extend(last);
@@ -235,8 +235,8 @@ fn time_outs_of_packets_are_armed_and_canceled_and_what_is_armed_at_the_end_keep
         assert_clean(&report);
         let stage = report.stage("next").unwrap();
         assert_eq!((stage.packets_in, stage.timers_due, stage.timers_refused), (400, 1, 0), "{stage:?}");
-        // A time-out each and the keep-alive, which is due once; the last time-out and what that
-        // armed are left.
+        // A time-out per packet and the keep-alive, which is due once; the last time-out and the
+        // timer it armed are left.
         assert_eq!((stage.timers_armed, stage.timers_canceled), (402, 399), "{stage:?}");
         assert!(report.elapsed_ns < 2500 * MS);
     }
@@ -275,7 +275,7 @@ fn a_timer_beyond_those_of_the_plan_is_refused_and_counted() {
     }
 }
 
-/// Sends what it holds a while after the stop.
+/// Sends its packets a while after the stop.
 struct Late {
     held: Batch,
 }
@@ -308,7 +308,7 @@ fn a_timer_that_is_armed_as_the_run_stops_is_due_while_it_drains() {
     }
 }
 
-/// A heartbeat that nothing ends, and that sends nothing.
+/// A heartbeat without an end, which sends nothing.
 struct Heartbeat;
 
 impl Stage for Heartbeat {
@@ -322,8 +322,8 @@ impl Stage for Heartbeat {
     }
 }
 
-// Each of its timers was taken for work that is under way: the run drained for as long as its plan
-// allows.
+// Regression: each of its timers was taken for work under way: the run drained for as long as its
+// plan allows.
 #[test]
 fn a_heartbeat_does_not_hold_up_the_drain() {
     for idle in ["poll", "event"] {

@@ -1,5 +1,5 @@
-//! What a report says was done to a run from outside: that it was stopped, moved, robbed or
-//! refused; and what it does not blame on the run.
+//! The report's account of outside influence on a run: that it was stopped, moved, robbed or
+//! refused; and of harmless things that it must not blame.
 
 use std::process::Command;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use verbline_engine::{Report, Running, Runtime};
 use verbline_plan::Machine;
 
-/// Stops this process as `kill -STOP` does, and has it go on after this time.
+/// Stops this process like `kill -STOP`, and resumes it after this time.
 fn stop_this_process(seconds: &str) {
     let script = "kill -STOP $PPID; sleep $0; kill -CONT $PPID";
     let status = Command::new("sh").args(["-c", script, seconds]).status().unwrap();
@@ -25,12 +25,12 @@ fn started(text: &str) -> Running {
     Runtime::build(&plan(&registry, text), &registry).unwrap().start().unwrap()
 }
 
-/// One lcore that polls and has next to nothing to do.
+/// One polling lcore with next to nothing to do.
 fn idler() -> String {
     one_lcore("poll", &fed("count = 1000000, gap_us = 1000", "use = \"sink\""))
 }
 
-/// What a report warns of under this code.
+/// Returns a report's warnings with this code.
 fn warned(report: &Report, code: &str) -> Vec<String> {
     report.warnings().iter().filter(|warning| warning.code == code).map(ToString::to_string).collect()
 }
@@ -104,7 +104,7 @@ fn two_lcores_worth_of_cpus_an_lcore_that_was_moved_is_told_with_both() {
     assert!(warned(&report, "lcore-moved")[0].contains(&said), "{report:#?}");
 }
 
-/// To the first CPU, as the lcore is.
+/// Pins the thread to the first CPU, the lcore's.
 fn pin() {
     let first = Machine::detect().cpus.first().map(|cpu| CoreId { id: *cpu as usize });
     assert!(first.is_some_and(core_affinity::set_for_current), "{first:?} is allowed");

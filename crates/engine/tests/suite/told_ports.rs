@@ -1,5 +1,5 @@
-//! Which stages of an lcore are told what happens to its ports: those that a port leads to and
-//! those that lead to it, at any distance, and those that asked for it. Nobody else.
+//! The stages of an lcore that hear of its ports' events: those that a port leads to and those that
+//! lead to it, at any distance, and those that asked for it. No other stage hears of them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -10,10 +10,10 @@ use verbline_engine::{ConnectionEvent, Outputs, Registry, Runtime, Stage, StageS
 use verbline_mem::Batch;
 use verbline_verbs::Provider;
 
-/// How many events of each port each stage was told.
+/// The number of events by stage and port.
 type Told = Arc<Mutex<BTreeMap<(String, u16), u64>>>;
 
-/// Sends everything on, and notes what it is told.
+/// Sends its packets on, and records its events.
 struct Notes {
     name: String,
     told: Told,
@@ -42,8 +42,8 @@ fn app() -> (Registry, Told) {
     (registry, told)
 }
 
-/// Two servers on one lcore, the second of three stages; a stage that feeds it; and two that have
-/// nothing to do with either, one of which asks.
+/// Two servers on one lcore, the second with three stages; a stage that feeds it; and two stages
+/// apart from both, one of which asks for their events.
 fn text([first, second]: [u16; 2]) -> String {
     let provider = if provider() == Provider::Soft { "soft" } else { "kernel" };
     let mut text = format!(
@@ -79,8 +79,8 @@ fn text([first, second]: [u16; 2]) -> String {
     text
 }
 
-// Two servers of one lcore took each other's connections for their own, which have the same slots:
-// the first host of one was never answered again.
+// Regression: two servers of one lcore took each other's connections, which have the same slots,
+// for their own: the first host of one was never answered again.
 #[test]
 fn a_stage_is_told_of_the_ports_around_it_and_of_those_that_it_asks_for() {
     let (registry, told) = app();

@@ -1,4 +1,4 @@
-//! Keys in `params` that no kind asks for, nor an acceptor, are refused, each at its place.
+//! Keys in `params` that neither a kind nor an acceptor reads are refused, each at its place.
 
 use crate::common::{desk, one_lcore, plan, registry};
 use serde::Deserialize;
@@ -29,8 +29,8 @@ fn asks(stage: &StageContext<'_>) -> Result<(), StageError> {
     Ok(())
 }
 
-/// Kinds by when they ask for their params: not at all, as they are made, as they are described,
-/// as they are opened, by way of another stage, to refuse any.
+/// Kinds by when they read their params: not at all, as they are made, described or opened, by way
+/// of another stage, to refuse any.
 fn app() -> Registry {
     type Opened = Result<Box<dyn Stage>, StageError>;
     let mut registry = registry();
@@ -63,11 +63,11 @@ fn app() -> Registry {
     registry
 }
 
-/// What a check says, and whether the runtime can be built.
+/// Returns the message of a check, and whether the runtime can be built.
 fn judged(text: &str) -> (String, Result<(), EngineError>) {
     let registry = app();
     let checked = Runtime::check(&plan(&registry, text), &registry);
-    // Of a plan of its own: what was asked for in the check does not count.
+    // In a plan of its own: params read in the check do not count.
     let built = Runtime::build(&plan(&registry, text), &registry);
     (checked.err().map(|faults| faults.render(false)).unwrap_or_default(), built.map(drop))
 }

@@ -1,4 +1,4 @@
-//! A server of one lcore, whose port `door` takes many peers, and whose stage answers them.
+//! A server with one lcore, whose port `door` takes many peers, and whose stage answers them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,12 +12,12 @@ use verbline_mem::Batch;
 
 use super::{OUT, PATIENCE, device, plan, provider, registry};
 
-/// What it knows of a connection is at its slot, and is checked with every packet. It sends each
-/// message back, but for some that ask for something else.
+/// Keeps a connection's data at its slot, and checks it with every packet. It sends each message
+/// back, except for some that ask for something else.
 struct Desk {
     port: u16,
     slots: Vec<Option<(ConnectionId, u64)>>,
-    /// The last that ended: a message `late` is answered to it.
+    /// The connection that ended last: a message `late` is answered to it.
     gone: Option<ConnectionId>,
     board: Option<Region>,
     gate: Gate,
@@ -26,17 +26,17 @@ struct Desk {
     served: Counter,
 }
 
-/// While it is shut, a desk that reads `nap` waits.
+/// While the gate is shut, a desk that reads `nap` waits.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gate(Arc<AtomicBool>);
 
 impl Gate {
-    /// Relaxed: nothing else goes by it.
+    /// Relaxed: nothing else is ordered by it.
     pub(crate) fn open(&self, is_open: bool) {
         self.0.store(is_open, Ordering::Relaxed);
     }
 
-    /// Not for ever: the test may have failed.
+    /// The wait is bounded: the test may have failed.
     fn wait(&self) {
         let deadline = Instant::now() + PATIENCE;
         while !self.0.load(Ordering::Relaxed) && Instant::now() < deadline {
@@ -119,7 +119,7 @@ pub(crate) fn gated(gate: &Gate) -> Registry {
     registry
 }
 
-/// A server with these keys of its port.
+/// A server with these keys for its port.
 pub(crate) fn server(port: u16, keys: &str) -> String {
     let (provider, device) = (provider(), device(0));
     format!(
@@ -150,8 +150,8 @@ pub(crate) fn server(port: u16, keys: &str) -> String {
     )
 }
 
-/// The other half of such a plan, on an lcore and a device of its own: a port that connects, with
-/// these keys.
+/// The other half of such a plan, on an lcore and a device of its own: a connecting port with these
+/// keys.
 pub(crate) fn caller(port: u16, keys: &str) -> String {
     format!(
         r#"

@@ -1,4 +1,5 @@
-//! What the whole runs share: a registry of small stages, and plans for them on the software RNIC.
+//! The common parts of whole runs: a registry of small stages, and plans for them on the software
+//! RNIC.
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
 pub(crate) mod desk;
@@ -23,10 +24,10 @@ use self::pinger::Pinger;
 
 pub(crate) const OUT: OutId = OutId(0);
 
-/// Long enough for anything that comes at all.
+/// Long enough for anything that happens at all.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The software RNIC; with `ENGINE_TEST_PROVIDER=kernel` the kernel's rxe0 and rxe1 instead, as
+/// The software RNIC; with `ENGINE_TEST_PROVIDER=kernel` instead the kernel's rxe0 and rxe1, as
 /// tests/guest/run makes them.
 pub(crate) fn provider() -> Provider {
     match std::env::var("ENGINE_TEST_PROVIDER").as_deref() {
@@ -36,30 +37,30 @@ pub(crate) fn provider() -> Provider {
     }
 }
 
-/// The one with 10.9.9.1, or the one with 10.9.9.2.
+/// The device with 10.9.9.1, or the one with 10.9.9.2.
 pub(crate) fn device(index: u8) -> String {
     let family = if provider() == Provider::Soft { "soft" } else { "rxe" };
     format!("{family}{index}")
 }
 
-/// The plan of a text, checked for this machine.
+/// Loads the plan in a text, checked for this machine.
 pub(crate) fn plan(registry: &Registry, text: &str) -> Plan {
     plan_on(registry, text, Machine::detect())
 }
 
-/// The plan of a text, checked for another machine.
+/// Loads the plan in a text, checked for another machine.
 pub(crate) fn plan_on(registry: &Registry, text: &str, machine: Machine) -> Plan {
     let loaded = Loader::new(registry.catalog(), machine).load_str("test.toml", text);
     loaded.unwrap_or_else(|diagnostics| panic!("{diagnostics}"))
 }
 
-/// A plan of one lcore, `only`, with a pool `p` for its stages.
+/// A plan with one lcore, `only`, and a pool `p` for its stages.
 pub(crate) fn one_lcore(idle: &str, stages: &str) -> String {
     one_lcore_with(idle, [1024, 64], stages)
 }
 
-/// The same, with a pool of this many packets of this many bytes; `rest` is all but lcore, device
-/// and pool.
+/// Like [`one_lcore`], with a pool of this many packets of this many bytes; `rest` is everything
+/// but the lcore, the device and the pool.
 pub(crate) fn one_lcore_with(idle: &str, [packets, data_bytes]: [u32; 2], rest: &str) -> String {
     format!(
         r#"
@@ -79,13 +80,13 @@ pub(crate) fn one_lcore_with(idle: &str, [packets, data_bytes]: [u32; 2], rest: 
     )
 }
 
-/// A region of that device.
+/// A region on that device.
 pub(crate) fn region(name: &str, bytes: u32, rights: &[&str]) -> String {
     format!("[region.{name}]\ndevice = \"nic0\"\nbytes = {bytes}\npages = \"4KiB\"\nrights = {rights:?}\n")
 }
 
-/// Stages of that lcore: a source with these parameters, and the stage `next`, of these keys, that
-/// it feeds.
+/// Stages on that lcore: a source with these parameters, and the stage `next`, with these keys,
+/// which it feeds.
 pub(crate) fn fed(generator: &str, next: &str) -> String {
     format!(
         r#"
@@ -102,7 +103,7 @@ pub(crate) fn fed(generator: &str, next: &str) -> String {
     )
 }
 
-/// Whether this process may run on fewer CPUs than a test has lcores, which is said.
+/// Whether this process may run on fewer CPUs than a test has lcores; prints that.
 ///
 /// # Panics
 /// If so and the environment has `CI`: there a test that shows nothing is a failure.
@@ -123,14 +124,14 @@ pub(crate) fn run(registry: &Registry, text: &str) -> Result<Report, EngineError
     running.stop()
 }
 
-/// Runs a plan for a time, and stops it.
+/// Runs a plan for this time, and stops it.
 pub(crate) fn run_for(registry: &Registry, text: &str, time: Duration) -> Result<Report, EngineError> {
     let running = Runtime::build(&plan(registry, text), registry)?.start()?;
     running.wait(Some(time));
     running.stop()
 }
 
-/// Snapshots until one is as wanted.
+/// Takes snapshots until one is as wanted.
 #[track_caller]
 pub(crate) fn wait_for(running: &Running, what: &str, wanted: impl Fn(&Report) -> bool) -> Report {
     let deadline = Instant::now() + PATIENCE;
@@ -144,13 +145,13 @@ pub(crate) fn wait_for(running: &Running, what: &str, wanted: impl Fn(&Report) -
     }
 }
 
-/// Snapshots until one is as wanted, which another thread brings about.
+/// Takes snapshots until one is as wanted; another thread brings that about.
 #[track_caller]
 pub(crate) fn until(running: &Running, wanted: impl Fn(&Report) -> bool) -> Report {
     wait_for(running, "it does not come about", wanted)
 }
 
-/// Every packet is back, and nothing went wrong on the way.
+/// Asserts that every packet is back, and that nothing went wrong on the way.
 #[track_caller]
 pub(crate) fn assert_clean(report: &Report) {
     assert_eq!(report.packets.held, 0, "{:?}", report.packets);
@@ -165,7 +166,7 @@ pub(crate) fn assert_clean(report: &Report) {
     }
 }
 
-/// The stages that the tests are made of.
+/// The stages used by the tests.
 pub(crate) fn registry() -> Registry {
     let mut registry = Registry::new("test");
     let spec = StageSpec { outputs: &["out"], source: true, summary: "numbered packets", ..StageSpec::default() };
@@ -192,13 +193,13 @@ struct GeneratorParams {
     count: u64,
     #[serde(default = "eight")]
     size_bytes: usize,
-    /// Between packets; 0 sends as fast as it goes.
+    /// The gap between packets; 0 sends as fast as possible.
     #[serde(default)]
     gap_us: u64,
-    /// Looks at the room first, and waits; otherwise what is refused is dropped.
+    /// Looks at the room first, and waits; otherwise refused packets are dropped.
     #[serde(default)]
     polite: bool,
-    /// Sleeps when there is no room, instead of trying again at once.
+    /// Sleeps without room, instead of trying again at once.
     #[serde(default)]
     patient: bool,
 }
@@ -271,9 +272,9 @@ impl Stage for Forward {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct SinkParams {
-    /// Stays away from its input for so long, once a batch.
+    /// Works for this long on each batch.
     work_us: u64,
-    /// Drops odd numbers for its own reason.
+    /// Drops odd numbers, for its own reason.
     drop_odd: bool,
     /// Leaves its input alone.
     lazy: bool,
@@ -318,7 +319,7 @@ impl Stage for Sink {
             self.seen.add(1);
             self.bytes.add(packet.len() as u64);
             if !self.params.any_order {
-                // Order holds; what is missing was dropped on the way.
+                // Order holds; the missing packets were dropped on the way.
                 assert!(number >= self.expected, "{number} after {}", self.expected);
                 self.gaps.add(number - self.expected);
                 self.expected = number + 1;
@@ -338,7 +339,7 @@ impl Stage for Sink {
     }
 }
 
-/// Keeps what it gets until the run stops.
+/// Keeps its packets until the run stops.
 struct Holder {
     kept: Batch,
 }

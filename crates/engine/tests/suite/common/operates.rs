@@ -1,4 +1,4 @@
-//! What kinds of stages say that ask for operations.
+//! Declarations of stage kinds that ask for operations.
 
 use verbline_engine::OutputOperations;
 

@@ -1,5 +1,5 @@
-//! Peers of a port that takes many, which are no engines but queue pairs of the test. They are on
-//! the second device, and the port is on the first.
+//! Peers of a port that takes many: not engines, but queue pairs of the test. They are on the
+//! second device, and the port is on the first.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -12,12 +12,12 @@ use verbline_verbs::{
 
 use super::{PATIENCE, device, provider};
 
-/// Receives that a peer keeps posted, and its sends that may be under way.
+/// A peer's posted receives, and its sends that may be under way.
 pub(crate) const DEPTH: u32 = 8;
-/// The most that a message of theirs has.
+/// The most bytes of one of their messages.
 pub(crate) const MESSAGE_BYTES: usize = 4096;
 
-/// Where the peers live: one completion queue, told apart by tag.
+/// All peers: one completion queue, told apart by tag.
 pub(crate) struct Peers {
     pd: ProtectionDomain,
     cq: CompletionQueue,
@@ -25,10 +25,10 @@ pub(crate) struct Peers {
     cache: PoolCache,
     address: SocketAddr,
     pub(crate) all: Vec<Peer>,
-    /// Each queue pair has a tag of its own: a device may leave completions behind of one that is
-    /// gone.
+    /// Each queue pair has a tag of its own: a device may leave completions of a destroyed queue
+    /// pair behind.
     next_tag: u16,
-    /// What has come, each with its peer.
+    /// The messages received, each with its peer.
     got: Vec<(usize, Vec<u8>)>,
     freed: Batch,
 }
@@ -37,9 +37,9 @@ pub(crate) struct Peer {
     tag: u16,
     pub(crate) qp: QueuePair,
     pub(crate) connection: Option<Connection>,
-    /// It posts the receives again that were taken.
+    /// Whether it reposts its completed receives.
     pub(crate) reads: bool,
-    /// What it was told that it had sent, written or read; and the first failure.
+    /// Its completed sends, writes and reads; and the first failure.
     pub(crate) done: u64,
     pub(crate) failed: Option<Status>,
 }
@@ -63,7 +63,7 @@ impl Peers {
         Peers { pd, cq, found, cache: pool.cache(0), address, all: Vec::new(), next_tag: 0, got: Vec::new(), freed }
     }
 
-    /// Asks to be connected, and does not wait for an answer.
+    /// Asks for a connection, and does not wait for an answer.
     pub(crate) fn begin(&mut self, options: &ConnectOptions) -> Result<(QueuePair, Connecting), ConnectionError> {
         self.next_tag = self.next_tag.checked_add(1).expect("a test has fewer");
         let spec = QpSpec {
@@ -83,7 +83,7 @@ impl Peers {
         Ok((qp, asked))
     }
 
-    /// A queue pair with receives posted, which is connected.
+    /// Connects a queue pair with posted receives.
     pub(crate) fn ask(&mut self) -> Result<usize, ConnectionError> {
         self.ask_with(&ConnectOptions::default())
     }
@@ -101,14 +101,14 @@ impl Peers {
         packet
     }
 
-    /// Sends once there is room.
+    /// Sends as soon as there is room.
     pub(crate) fn send(&mut self, peer: usize, bytes: &[u8]) {
         self.until("there is room to send", |peers| peers.all[peer].qp.send_room() > 0);
         let packet = self.packet(bytes);
         assert!(self.all[peer].qp.post_send_one(packet).is_ok());
     }
 
-    /// Polls until it is so.
+    /// Polls until `is_so` holds.
     #[track_caller]
     pub(crate) fn until(&mut self, what: &str, is_so: impl Fn(&Peers) -> bool) {
         let deadline = Instant::now() + PATIENCE;
@@ -144,18 +144,18 @@ impl Peers {
         }
     }
 
-    /// Polls until `count` messages have come; each with its peer.
+    /// Polls until `count` messages have come; returns each with its peer.
     pub(crate) fn receive(&mut self, count: usize) -> Vec<(usize, Vec<u8>)> {
         self.until("this many messages come", |peers| peers.got.len() >= count);
         self.got.drain(..count).collect()
     }
 
-    /// Forgets what has come; gives how many messages that were.
+    /// Forgets the received messages; returns their number.
     pub(crate) fn forget(&mut self) -> usize {
         self.got.drain(..).count()
     }
 
-    /// Sends `bytes`, and checks that the same comes back, to the same peer.
+    /// Sends `bytes`, and checks that they come back, to the same peer.
     pub(crate) fn round_trip(&mut self, peer: usize, bytes: &[u8]) {
         self.send(peer, bytes);
         assert_eq!(self.receive(1), [(peer, bytes.to_vec())]);

@@ -12,7 +12,7 @@ struct PingerParams {
     count: u64,
     #[serde(default = "super::eight")]
     size_bytes: usize,
-    /// Sends a packet again that has not come back in that time: where one may be lost.
+    /// Sends a packet again that has not come back in this time, for paths that may lose one.
     again_ms: Option<u64>,
 }
 
@@ -33,14 +33,14 @@ impl Pinger {
 
 impl Stage for Pinger {
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
-        // Of those that are sent again several may come at once.
+        // Repeated packets may come back several at once.
         let sends_again = self.params.again_ms.is_some();
         assert!(sends_again || input.len() == 1, "one at a time: {}", input.len());
         while let Some(packet) = input.pop() {
             assert_eq!(packet.len(), self.params.size_bytes);
             let number = u64::from_le_bytes(packet.data()[..8].try_into().expect("eight bytes"));
             if sends_again && number < self.trips.value() {
-                // It was late, and not lost.
+                // The first copy was late, not lost.
                 continue;
             }
             assert_eq!(number, self.trips.value());

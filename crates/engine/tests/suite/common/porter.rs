@@ -1,37 +1,37 @@
-//! An acceptor with rules of each kind, which remembers what it saw.
+//! An acceptor with rules of each kind, which records the requests.
 
 use std::sync::{Arc, Mutex};
 
 use serde::Deserialize;
 use verbline_engine::{Acceptor, Answer, Clock, ConnParam, ConnectionRequest, Registry, Tick};
 
-/// What a request looked like to the acceptor: its private data, its parameters, and how many
-/// connections there were.
+/// The requests as the acceptor saw them: private data, parameters, and the number of connections
+/// at the time.
 pub(crate) type Seen = Arc<Mutex<Vec<(Vec<u8>, ConnParam, usize)>>>;
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct Rules {
-    /// By number: this many at once.
+    /// By number: this many connections at once.
     at_most: Option<usize>,
-    /// By rate: this many in an hour.
+    /// By rate: this many connections in an hour.
     an_hour: Option<usize>,
     /// By identity: these accounts, each once at a time. The private data is an account's name.
     accounts: Vec<String>,
-    /// Panics as it is asked about this account, or hears of the end of any.
+    /// Panics when asked about this account, or at the end of any connection.
     panic_at: Option<String>,
     panic_at_end: bool,
-    /// By an app's own mind: to the place that the first letter of the private data says.
+    /// By the app's own choice: to the place named by the first letter of the private data.
     by_letter: bool,
-    /// The private data of its answers has this many bytes.
+    /// The length of the private data in its answers.
     answer_bytes: Option<usize>,
 }
 
 struct Porter {
     rules: Rules,
     clock: Clock,
-    /// When it let one in, in the last hour.
+    /// The times of connections let in within the last hour.
     let_in: Vec<Tick>,
-    /// Accounts that are connected, by their places among those that may be.
+    /// The connected accounts, as indices of `accounts`.
     inside: Vec<u64>,
     connected: usize,
     seen: Seen,

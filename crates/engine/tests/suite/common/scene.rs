@@ -1,4 +1,4 @@
-//! A server, a peer that wishes no harm, and peers that do.
+//! A server, a well-behaved peer, and hostile ones.
 
 use verbline_engine::{Report, Running, Runtime};
 use verbline_verbs::Provider;
@@ -8,17 +8,17 @@ use super::desk::{Gate, counts, gated, server};
 use super::peers::Peers;
 use super::{plan, provider, until};
 
-/// Four places, and a queue for all.
+/// Four places, and one receive queue for all.
 pub(crate) const FOUR: &str = "connections_max = 4\nrx_shared_wr = 64\ntx_depth_wr = 16\n";
 
-/// What a process may grow by while peers come and go: its allocator keeps some of what it gave.
+/// The growth allowed to a process while peers come and go: its allocator keeps some freed memory.
 const GROWTH_MAX_BYTES: u64 = 8 << 20;
 
-/// A server, a peer that wishes no harm, and room for those that do.
+/// A server, a well-behaved peer, and room for hostile ones.
 pub(crate) struct Scene {
     pub(crate) running: Running,
     pub(crate) good: Peers,
-    /// Round trips of the good one.
+    /// Round trips of the good peer.
     pub(crate) trips: u32,
     pub(crate) bad: Peers,
     pub(crate) gate: Gate,
@@ -40,38 +40,38 @@ impl Scene {
         scene
     }
 
-    /// The good one has its answer.
+    /// Makes a round trip of the good peer.
     pub(crate) fn trip(&mut self) {
         self.good.round_trip(0, &self.trips.to_le_bytes());
         self.trips += 1;
     }
 
-    /// A bad one comes in, once there is a place.
+    /// Connects a bad peer, as soon as there is a place.
     pub(crate) fn enter(&mut self) -> usize {
         loop {
             match self.bad.ask() {
                 Ok(peer) => return peer,
-                // The queue pair of the one before may be on its way back still.
+                // The last peer's queue pair may still be on its way back.
                 Err(error) => assert!(matches!(error, ConnectionError::Rejected { .. }), "{error}"),
             }
         }
     }
 
-    /// That many messages of the bad ones were served, and all of the good one's.
+    /// Waits until this many messages of the bad peers were served, and all of the good one's.
     #[track_caller]
     pub(crate) fn served(&self, of_bad: u64) {
         let wanted = u64::from(self.trips) + of_bad;
         until(&self.running, |report| report.stage("desk").unwrap().counter("served") == Some(wanted));
     }
 
-    /// Connections that ended so: closed, failed.
+    /// Waits for this many ended connections: closed, failed.
     #[track_caller]
     pub(crate) fn ended(&self, closed: u64, failed: u64) {
         until(&self.running, |report| (counts(report).closed, counts(report).failed) == (closed, failed));
     }
 
-    /// That many of the bad ones are over. A network may bring a server the farewell of a peer
-    /// before the end of its handshake: such a peer never opened, and counts as unanswered.
+    /// Waits until this many bad peers are over. A network may bring a server the farewell of a
+    /// peer before the end of its handshake: such a peer never opened, and counts as unanswered.
     #[track_caller]
     pub(crate) fn over(&self, peers: u64) {
         until(&self.running, |report| {
@@ -80,7 +80,7 @@ impl Scene {
         });
     }
 
-    /// The good one is served to the end, and every packet and every connection is accounted for.
+    /// Serves the good peer to the end, and accounts for every packet and every connection.
     pub(crate) fn end(mut self) -> Report {
         self.trip();
         drop(self.bad);
@@ -107,12 +107,12 @@ impl Scene {
     }
 }
 
-/// As many as that on the software RNIC; some on the kernel's, whose guest is an emulation.
+/// Returns `times` on the software RNIC; fewer on the kernel's, whose guest is an emulation.
 pub(crate) fn often(times: u32) -> u32 {
     if provider() == Provider::Soft { times } else { (times / 50).max(10) }
 }
 
-/// Memory that this process has.
+/// Returns the resident memory of this process.
 pub(crate) fn resident_bytes() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     pages.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
@@ -124,9 +124,9 @@ pub(crate) fn assert_no_growth(since_bytes: u64) {
     assert!(now_bytes < since_bytes + GROWTH_MAX_BYTES, "{since_bytes} bytes were in use, and now {now_bytes}");
 }
 
-/// Nothing was lost by a server whose peers came and went that often. On a network a peer that
-/// has read an answer may close before its acknowledgement has come back: that send failed for all
-/// that its sender knows, and is counted. The software RNIC has no time between the two.
+/// Asserts that a server lost nothing while peers came and went this often. On a network a peer
+/// that has read an answer may close before its acknowledgement has come back: to its sender that
+/// send has failed, and is counted. The software RNIC has no time between the two.
 #[track_caller]
 pub(crate) fn assert_nothing_lost(report: &Report, closed: u32) {
     let of_closing = if provider() == Provider::Soft { 0 } else { report.dropped("send_error") };

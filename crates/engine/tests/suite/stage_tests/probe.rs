@@ -1,4 +1,4 @@
-//! The stage that is tested, and plans with it.
+//! The tested stage, and plans with it.
 
 use std::sync::{Arc, Mutex};
 
@@ -13,7 +13,7 @@ use crate::common::OUT;
 
 const OTHER: OutId = OutId(1);
 
-/// What a stage was told, in its own words.
+/// The news of a stage, in its own words.
 pub(crate) type Told = Arc<Mutex<Vec<String>>>;
 
 #[derive(Deserialize)]
@@ -21,8 +21,8 @@ struct Params {
     add: u8,
 }
 
-/// Does what a packet's word says, and tells of all that it hears. Other packets go on with their
-/// first byte raised: even ones by one output, odd ones by the other.
+/// Obeys the word in a packet, and records all its news. Other packets go on with their first byte
+/// raised: even ones by one output, odd ones by the other.
 struct Probe {
     add: u8,
     told: Told,
@@ -99,7 +99,7 @@ impl Stage for Probe {
     }
 }
 
-/// The probe, and kinds around it. `operates`: as its output asks.
+/// The probe, and kinds around it. `operates`: its output's operations.
 pub(crate) fn probes(operations: &'static [OutputOperations], sends: &'static [OutputSends]) -> (Registry, Told) {
     let told = Told::default();
     let mut registry = Registry::new("test");
@@ -119,7 +119,7 @@ pub(crate) fn take(told: &Told) -> Vec<String> {
     std::mem::take(&mut told.lock().unwrap())
 }
 
-/// A plan with the probe, whose outputs lead there; `rest` is what else there is.
+/// A plan with the probe, whose outputs lead to these places; `rest` is the rest of the plan.
 pub(crate) fn text([out, other]: [&str; 2], rest: &str) -> String {
     format!(
         r#"
