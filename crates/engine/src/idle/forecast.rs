@@ -10,10 +10,10 @@ use super::gaps::{Aim, Gaps, Window, Windows};
 
 /// Late batches allowed ahead of the batches that they are a share of.
 const CREDIT: f64 = 3.0;
-/// The most credit that can be saved up: arrivals that the lcore may sleep through when a busy time
-/// follows a quiet one, and most of its learning happens then. With 20, arrivals that go from ten a
-/// second to a hundred thousand and back kept the lcore awake for 62 % of the time, where 4 % is
-/// the least.
+/// The most credit that can be saved up: how many arrivals of a quiet time the lcore may sleep
+/// through after a busy one. It learns most about the quiet time from these. With 20, arrivals that
+/// go from ten a second to a hundred thousand and back kept the lcore awake for 62 % of the time,
+/// where 4 % is the least.
 const CREDIT_MAX: f64 = 64.0;
 /// The number of gaps needed for a forecast.
 const KNOWN: u32 = 32;

@@ -56,9 +56,9 @@ impl Budget {
 pub(crate) enum SpinFrom {
     /// The plan gives it, or its policy leaves no choice.
     Plan,
-    /// A multiple of the measured wake-up cost.
+    /// The measured cost of a wake-up.
     Measured,
-    /// Likewise, with the least measured cost: every measurement was disturbed.
+    /// The least cost measured: every measurement was disturbed.
     Disturbed,
 }
 

@@ -17,7 +17,7 @@ counted! {
         last_error: Option<String>,
     }
 
-    /// What the lcore knows of them.
+    /// The lcore's counters of them.
     ConnectionsStats {
         /// Connections that a stage was told of as opened.
         opened,
@@ -32,7 +32,7 @@ counted! {
     }
     private {}
 
-    /// What the thread knows that makes them.
+    /// The counters of the cm thread that makes them.
     CmThreadStats {
         /// Requests of peers, and own attempts to connect.
         requests,

@@ -68,7 +68,7 @@ counted! {
         wake_late: TimesReport,
     }
 
-    /// What one lcore did.
+    /// The counters of one lcore.
     LcoreStats {
         /// Turns of its loop.
         loops,
@@ -155,7 +155,7 @@ counted! {
         histograms: Vec<HistogramReport>,
     }
 
-    /// What one stage did.
+    /// The counters of one stage.
     StageStats {
         /// Calls of `process`.
         calls,
@@ -235,7 +235,7 @@ counted! {
         operations: Option<OperationsReport>,
     }
 
-    /// What one port did.
+    /// The counters of one port.
     PortStats {
         /// Packets received.
         rx_packets,

@@ -42,7 +42,7 @@ counted! {
         kind: &'static str,
     }
 
-    /// What became of the operations of one kind.
+    /// The results of the operations of one kind.
     KindStats {
         /// Those that the send queue took.
         posted,

@@ -14,8 +14,8 @@
 //! hypervisor. Then, and only then, the kernel is asked how long the thread ran; the missing time
 //! is neither busy nor idle but stolen.
 //!
-//! Guarantees: the time never runs backwards; later readers in a turn see its first reading; no
-//! time is charged twice or not at all.
+//! Guarantees: the time never runs backwards; all code that runs after a reading in a turn sees
+//! that reading; no time is charged twice or not at all.
 
 use std::cell::Cell;
 

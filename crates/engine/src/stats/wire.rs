@@ -1,4 +1,4 @@
-//! What software devices with an address did on the network, for the report.
+//! The report's part about the network of software devices with an address.
 
 use serde::Serialize;
 use verbline_verbs::{Discard, Incidents, WireCounters, wire_counters};

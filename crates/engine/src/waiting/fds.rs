@@ -58,8 +58,8 @@ pub enum FdNext {
 #[derive(Debug)]
 pub(crate) struct Fds {
     epoll: OwnedFd,
-    /// The stage's own duplicates, so that no number is closed and given to another file while it
-    /// is watched; `None` once it is no longer watched.
+    /// Duplicates of the stage's descriptors, so that none is closed and its number given to
+    /// another file while it is watched; `None` once it is no longer watched.
     fds: Vec<Option<(OwnedFd, PollFlags)>>,
     /// The shortest of the requested intervals.
     look_every_ns: Tick,

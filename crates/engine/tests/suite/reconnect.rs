@@ -349,7 +349,7 @@ fn a_listener_that_refuses_a_port_that_it_knew_is_asked_again() {
     let (_other, _second) = accept(&mut listener);
     let report = until(&client, is(ConnectionState::Connected));
     assert!(connection(&report).times_connected == 2 && connection(&report).attempts >= 3, "{report:#?}");
-    // It sends again once the peer listens: neither peer posts receives, and the send queue fills up.
+    // It sends again once the peer listens. Neither peer posts receives: the send queue fills up.
     until(&client, |report| report.dropped("tx_full") > 0);
     assert_eq!(client.stop().unwrap().packets.held, 0);
 }

@@ -34,8 +34,7 @@ const PLACE: u16 = 7;
 enum Step {
     /// The lcore takes a turn.
     Turn,
-    /// The lcore takes a turn, but overlooks a notice: the cm thread has sent messages since it
-    /// last looked.
+    /// The lcore takes a turn; the cm thread has sent messages since it last looked for notices.
     DeafTurn,
     /// The cm thread makes a queue pair; connects one; gives one up; hears that one is over; no
     /// longer waits for one. The number picks one of those in the right state.

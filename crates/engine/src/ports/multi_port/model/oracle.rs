@@ -146,7 +146,7 @@ pub(super) struct Oracle {
     /// Packets of connections that the stages do not know.
     early: Vec<Handed>,
     opening: Option<ConnectionId>,
-    /// The places whose own queues are to be filled, the last first.
+    /// The places whose own queues are to be filled, first come, first served.
     hungry: Vec<usize>,
     retry_ns: Option<Tick>,
     pub(super) stage: Vec<Handed>,
