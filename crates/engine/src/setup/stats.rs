@@ -146,6 +146,8 @@ fn transport_name(transport: Transport) -> &'static str {
 /// The ports of the plan whose packets all come to this one.
 fn senders(plan: &Plan, port: &verbline_plan::Port) -> Vec<usize> {
     let sends = |other: &&verbline_plan::Port| match other.destination {
+        // All may have been answers, which go to their senders.
+        _ if other.senders_max > 0 => false,
         Destination::Peer(id) => id == port.id,
         // If a port sends to several groups, this port may be in none of the groups that got its
         // packets.

@@ -145,11 +145,13 @@ impl Stage for Asker {
     }
 }
 
-fn askers(wanted: u64, patience: u32) -> Registry {
+/// Askers, each with as many questions as `wanted` says.
+fn askers(wanted: fn(u64) -> u64, patience: u32) -> Registry {
     let mut registry = registry();
     let spec = StageSpec { outputs: &["out"], source: true, summary: "asks", ..StageSpec::default() };
     registry.stage("asker", spec, move |context| {
         let own = context.name().trim_start_matches("asker").parse()?;
+        let wanted = wanted(own);
         let (asked, answered) = (context.counter("asked"), context.counter("answered"));
         Ok(Box::new(Asker { own, wanted, under_way: None, asked, answered, patience, waited: 0 }))
     });
@@ -208,18 +210,29 @@ fn answered(report: &Report) -> Vec<[u64; 2]> {
 /// The first questions wait for their address handles; none is lost.
 #[test]
 fn whoever_sends_a_datagram_is_answered_and_nobody_else() {
-    let report = run(&askers(200, u32::MAX), &text(CLIENTS, "use = \"forward\"")).unwrap();
+    let report = run(&askers(|_| 200, u32::MAX), &text(CLIENTS, "use = \"forward\"")).unwrap();
     assert_clean(&report);
     assert_eq!(answered(&report), [[200, 200]; CLIENTS]);
     assert_eq!(report.drops, []);
 }
 
-/// More senders than places: each has to wait for a place again and again, and is answered once it
-/// has one. An answer to a sender that has lost its place is dropped, and never goes to another,
-/// which would notice.
+/// Regression: all that a port sent counted as sent to its peer, answers to others too, and the run
+/// failed since the peer had received nothing.
+#[test]
+fn a_peer_that_asked_nothing_misses_no_answer() {
+    let text = text(7, "use = \"forward\"").replace("senders_max = 7", "peer = \"port.client3\"\nsenders_max = 7");
+    let report = run(&askers(|own| if own == 3 { 0 } else { 20 }, u32::MAX), &text).unwrap();
+    assert_eq!((answered(&report)[3], report.port("client3").unwrap().rx_packets), ([0, 0], 0));
+    assert_eq!(report.port("server").unwrap().tx_packets, 20 * (CLIENTS as u64 - 1));
+    assert_clean(&report);
+}
+
+/// More senders than there are places: each has to wait for one again and again, and is answered
+/// once it has it. An answer to a sender that has lost its place is dropped, and never goes to
+/// another, which its asker would notice.
 #[test]
 fn senders_without_a_place_take_one_and_no_answer_goes_astray() {
-    let report = run(&askers(50, 2_000), &text(2, "use = \"forward\"")).unwrap();
+    let report = run(&askers(|_| 50, 2_000), &text(2, "use = \"forward\"")).unwrap();
     assert_clean(&report);
     for [asked, answered] in answered(&report) {
         assert!(asked >= 50 && answered == 50, "{report:#?}");
@@ -232,7 +245,7 @@ fn senders_without_a_place_take_one_and_no_answer_goes_astray() {
 #[test]
 fn what_is_answered_too_late_is_dropped() {
     let report = run(
-        &askers(1, 2_000),
+        &askers(|_| 1, 2_000),
         &text(1, "use = \"forward\"").replace("senders_max = 1\n", "senders_max = 1\nsend_options = true\n"),
     )
     .unwrap();
