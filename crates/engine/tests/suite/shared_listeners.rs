@@ -4,14 +4,16 @@
 //! Each test has a port number of its own: the software RNICs share one set of listeners.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::common::peers::Peers;
 use crate::common::porter::{self, Seen};
 use crate::common::{OUT, PATIENCE, assert_clean, lacks_cpus, plan, registry, until};
 use verbline_engine::{
-    ConnectionsReport, Ended, EngineError, Outputs, Registry, Report, Running, Runtime, Stage, StageSpec,
+    Acceptor, Answer, ConnectionRequest, ConnectionsReport, Ended, EngineError, Outputs, Registry, Report, Running,
+    Runtime, Stage, StageSpec,
 };
 use verbline_mem::Batch;
 use verbline_verbs::connection::{ConnectOptions, ConnectionError};
@@ -210,8 +212,58 @@ fn two_lcores_stop_in_order_if_the_acceptor_panics_at_an_end_on_the_other() {
     assert_eq!((report.failures.len(), report.packets.held), (1, 0));
 }
 
-/// Most peers come and go without a word, often before the server has heard of them; some wait for
-/// an answer.
+/// Decides about `bert` only once it may. An end makes it panic, which ends the run.
+struct Slow(Arc<AtomicBool>);
+
+impl Acceptor for Slow {
+    fn decide(&mut self, request: &ConnectionRequest<'_>) -> Answer {
+        while request.private_data == b"bert" && !self.0.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+        Answer::accept().place(usize::from(request.private_data[0] - b'a'))
+    }
+
+    fn ended(&mut self, _: u64) {
+        panic!("as asked");
+    }
+}
+
+/// Regression: a request that had been handed to the other port, whose cm thread then ended, was
+/// in no count but that of all requests.
+#[test]
+fn two_lcores_account_for_a_request_that_the_end_overtook() {
+    if lacks_cpus(2) {
+        return;
+    }
+    let (mut registry, _) = app();
+    let may_decide = Arc::new(AtomicBool::new(false));
+    let shared = Arc::clone(&may_decide);
+    registry.acceptor("slow", move |_| Ok(Box::new(Slow(Arc::clone(&shared)))));
+    let text = server(7407, [8, 8], "acceptor = \"slow\"");
+    let running = Runtime::build(&plan(&registry, &text), &registry).unwrap().start().unwrap();
+    let mut peers = Peers::new(7407);
+    let bob = peers.ask_with(&named("bob")).unwrap();
+    assert_eq!(server_of(&mut peers, bob), b'b');
+    let bert = peers.begin(&named("bert")).unwrap();
+    until(&running, |report| counts(report, "a").requests == 2);
+    peers.leave(bob);
+    until(&running, |report| counts(report, "b").closed == 1);
+    // Until the cm thread of `b` waits for the acceptor.
+    std::thread::sleep(Duration::from_millis(100));
+    may_decide.store(true, Ordering::Relaxed);
+    assert_eq!(running.wait(Some(PATIENCE)), Ended::Failed);
+    let EngineError::Failed { report, .. } = running.stop().unwrap_err() else { panic!("it failed") };
+    drop(bert);
+    let (a, b) = (counts(&report, "a"), counts(&report, "b"));
+    let ends = |told: &ConnectionsReport| {
+        told.opened + told.unanswered + told.rejected_full + told.rejected_acceptor + told.rejected_resources
+    };
+    assert_eq!((a.requests, b.requests), (2, ends(b)), "{a:?}\n{b:?}");
+    assert_eq!(a.requests, ends(a) + b.requests, "{a:?}\n{b:?}");
+}
+
+/// Most come and go without a word, often before their server has heard that they are there; some
+/// wait for an answer.
 #[test]
 fn two_lcores_bear_peers_that_come_and_go() {
     if lacks_cpus(2) {

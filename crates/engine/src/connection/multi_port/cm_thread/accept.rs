@@ -90,7 +90,8 @@ impl CmThread {
         }
         let accept_queue = &listener_ports.all()[place].accept_queue;
         if let Some(Admitted { request, tag, .. }) = accept_queue.hand(admitted) {
-            // The run is ending.
+            // The run comes to its end.
+            self.spec.counts.unanswered.add(1);
             accept_queue.give_back();
             self.end_of(tag);
             reject(request, b"");

@@ -31,8 +31,10 @@ impl CmThread {
                 *listener = None;
             }
             if let Some(accept_queue) = &self.spec.accept_queue {
-                // The requests are rejected as they are dropped.
-                drop(accept_queue.close());
+                // Their requests are rejected as they are dropped.
+                let waiting = accept_queue.close().len() as u64;
+                self.spec.counts.requests.add(waiting);
+                self.spec.counts.unanswered.add(waiting);
             }
         }
     }
