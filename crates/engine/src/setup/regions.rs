@@ -67,7 +67,13 @@ fn make_one(
 /// keys decide on the memory that they reach.
 pub(crate) fn peer_access(plan: &Plan, device: DeviceId) -> Access {
     let rights = plan.regions().iter().filter(|region| region.device == device && region.owner.is_some());
-    let rights = rights.fold(Rights::NONE, |all, region| all | region.rights);
+    // Windows of a region open it to peers as far as work requests of this end may go.
+    let by_windows = |rights: Rights| match (rights.contains(Rights::BIND), rights.contains(Rights::LOCAL_WRITE)) {
+        (false, _) => Rights::NONE,
+        (true, false) => Rights::REMOTE_READ,
+        (true, true) => Rights::REMOTE_READ | Rights::REMOTE_WRITE,
+    };
+    let rights = rights.fold(Rights::NONE, |all, region| all | region.rights | by_windows(region.rights));
     let all = access(rights);
     let remote = [Access::REMOTE_READ, Access::REMOTE_WRITE, Access::REMOTE_ATOMIC];
     let asked = remote.into_iter().filter(|one| all.contains(*one)).fold(Access::NONE, |all, one| all | one);

@@ -40,3 +40,4 @@ mod timers;
 mod told;
 mod told_ports;
 mod unasked_params;
+mod windows;

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use crate::common::operates::OPERATES;
 use crate::common::{OUT, assert_clean, one_lcore_with, region, registry, run};
 use verbline_engine::{
-    Completed, Counter, Done, EngineError, KeptWindow, Next, Operation, OperationError, Outputs, Region, Registry,
-    Remote, Report, Rights, Stage, StageSpec, Status, immediate, invalidated_key,
+    Completed, Counter, Done, EngineError, Next, Operation, Outputs, Region, Registry, Remote, Report, Stage,
+    StageSpec, immediate,
 };
 use verbline_mem::{Batch, Packet};
 
@@ -51,7 +51,7 @@ impl<S: Side> Stage for Played<S> {
     }
 }
 
-fn play<N: Side + 'static, F: Side + 'static>(near: N, far: F) -> Result<Report, EngineError> {
+pub(crate) fn play<N: Side + 'static, F: Side + 'static>(near: N, far: F) -> Result<Report, EngineError> {
     play_on(&text(), near, far)
 }
 
@@ -83,7 +83,7 @@ fn side<S: Side + 'static>(
     });
 }
 
-fn text() -> String {
+pub(crate) fn text() -> String {
     one_lcore_with(
         "poll",
         [2048, 256],
@@ -262,133 +262,4 @@ fn sends_and_operations_arrive_in_the_order_in_which_they_were_given_with_their_
     assert_clean(&report);
     assert_eq!(report.port("near").unwrap().tx_packets, 2, "of which no more than the data came back");
     assert_eq!(report.port("far").unwrap().rx_packets, 4);
-}
-
-/// Gives a key to a part of its region, takes it back by itself, gives another one, and lets the
-/// peer return that.
-struct Lends {
-    taken_back: bool,
-}
-
-impl Lends {
-    fn lend(&self, window: u16, region: &Region, out: &mut Outputs<'_>) {
-        let part = region.part(64, 64).unwrap();
-        let rights = Rights::REMOTE_READ | Rights::REMOTE_WRITE;
-        out.operate(OUT, Operation::bind(KeptWindow(window), part, rights).tag(window.into())).unwrap();
-    }
-}
-
-impl Side for Lends {
-    fn begin(&mut self, region: &Region, out: &mut Outputs<'_>) {
-        region.store_u64(64, 4711).unwrap();
-        self.lend(0, region, out);
-    }
-
-    fn took(&mut self, came: Packet, region: &Region, out: &mut Outputs<'_>) -> bool {
-        if let Some(rkey) = invalidated_key(&came) {
-            assert!(self.taken_back && rkey != 0);
-            return true;
-        }
-        let key = key_in(&came);
-        assert_eq!(region.load_u64(64).unwrap(), 4712, "written by the key");
-        out.operate(OUT, Operation::invalidate(key.rkey).tag(9)).unwrap();
-        false
-    }
-
-    fn done(&mut self, done: Done, region: &Region, out: &mut Outputs<'_>) -> bool {
-        assert_eq!(done.result, Ok(()), "{done:?}");
-        match done.tag {
-            9 => {
-                self.taken_back = true;
-                self.lend(1, region, out);
-            }
-            _ => {
-                let key = packet(out, &done.key.expect("of a bind").to_bytes());
-                assert!(out.send(OUT, key));
-            }
-        }
-        false
-    }
-}
-
-/// Uses the first key and returns it by a message; returns the second one by the SEND itself.
-#[derive(Default)]
-struct Borrows {
-    keys: Vec<Remote>,
-}
-
-impl Side for Borrows {
-    fn begin(&mut self, _: &Region, _: &mut Outputs<'_>) {}
-
-    fn took(&mut self, came: Packet, region: &Region, out: &mut Outputs<'_>) -> bool {
-        let key = key_in(&came);
-        self.keys.push(key);
-        let range = region.part(0, 8).unwrap();
-        match self.keys.len() {
-            1 => out.operate(OUT, Operation::read(range, key).tag(1)).unwrap(),
-            _ => {
-                assert_ne!(self.keys[0].rkey, key.rkey);
-                let back = packet(out, b"back");
-                out.operate(OUT, Operation::send_with_invalidate(back, key.rkey).tag(3)).unwrap();
-            }
-        }
-        false
-    }
-
-    fn done(&mut self, done: Done, region: &Region, out: &mut Outputs<'_>) -> bool {
-        assert_eq!(done.result, Ok(()), "{done:?}");
-        let key = self.keys[0];
-        match done.tag {
-            1 => {
-                assert_eq!(region.load_u64(0).unwrap(), 4711);
-                region.store_u64(0, 4712).unwrap();
-                let told = packet(out, &key.to_bytes());
-                out.operate(OUT, Operation::write(region.part(0, 8).unwrap(), key).tag(2)).unwrap();
-                assert!(out.send(OUT, told));
-            }
-            tag => return tag == 3,
-        }
-        false
-    }
-}
-
-#[test]
-fn a_key_to_a_part_is_given_used_and_taken_back_by_either_side() {
-    let report = play(Borrows::default(), Lends { taken_back: false }).unwrap();
-    assert_clean(&report);
-    let kinds = &report.port("far").unwrap().operations.as_ref().unwrap().kinds;
-    let counts: Vec<_> = kinds.iter().map(|kind| (kind.kind, kind.completed)).collect();
-    assert_eq!(counts, [("bind", 2), ("invalidate", 1)]);
-}
-
-/// Uses a key after returning it.
-struct Cheats(Borrows);
-
-impl Side for Cheats {
-    fn begin(&mut self, _: &Region, _: &mut Outputs<'_>) {}
-
-    fn took(&mut self, came: Packet, region: &Region, out: &mut Outputs<'_>) -> bool {
-        if self.0.keys.is_empty() {
-            return self.0.took(came, region, out);
-        }
-        let old = self.0.keys[0];
-        out.operate(OUT, Operation::read(region.part(0, 8).unwrap(), old).tag(5)).unwrap();
-        false
-    }
-
-    fn done(&mut self, done: Done, region: &Region, out: &mut Outputs<'_>) -> bool {
-        if done.tag == 5 {
-            assert_eq!(done.result, Err(OperationError::Status(Status::REM_ACCESS_ERR)));
-            return true;
-        }
-        self.0.done(done, region, out)
-    }
-}
-
-#[test]
-fn a_key_that_was_taken_back_opens_nothing() {
-    let error = play(Cheats(Borrows::default()), Lends { taken_back: false }).unwrap_err();
-    let EngineError::Failed { report, .. } = error else { panic!("{error}") };
-    assert_eq!(report.stage("near").unwrap().counter("ended"), Some(1), "it was told");
-    assert_eq!(report.packets.held, 0);
 }
