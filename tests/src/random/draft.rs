@@ -43,6 +43,10 @@ pub(super) struct LcoreDraft {
     pub(super) dwell_us: Option<u16>,
     /// Only solicited messages wake it; others wait so long.
     pub(super) unsolicited_us: Option<u16>,
+    /// Of one that learns when to sleep: the share of batches that may find it asleep, and the
+    /// longest that it spins.
+    pub(super) late_permille: Option<u16>,
+    pub(super) spin_max_us: Option<u16>,
 }
 
 #[derive(Clone, Debug)]
@@ -82,6 +86,8 @@ pub(super) struct HabitDraft {
     pub(super) timers: u8,
     /// What its packets may ask of their sends.
     pub(super) asks: u8,
+    /// It puts bytes in front of its packets.
+    pub(super) prepends: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -122,13 +128,16 @@ fn meddler() -> impl Strategy<Value = MeddlerDraft> {
 fn lcore() -> impl Strategy<Value = LcoreDraft> {
     let micros = || prop_oneof![Just(None), (0..300_u16).prop_map(Some)];
     let unsolicited = prop_oneof![4 => Just(None), 1 => (0..300_u16).prop_map(Some)];
-    (0..3_u8, 1..40_u16, micros(), micros(), unsolicited).prop_map(
-        |(idle, burst_packets, spin_us, dwell_us, unsolicited_us)| LcoreDraft {
+    let share = prop_oneof![Just(None), (0..=1000_u16).prop_map(Some)];
+    (0..3_u8, 1..40_u16, micros(), micros(), unsolicited, share, micros()).prop_map(
+        |(idle, burst_packets, spin_us, dwell_us, unsolicited_us, late_permille, spin_max_us)| LcoreDraft {
             idle,
             burst_packets,
             spin_us,
             dwell_us,
             unsolicited_us,
+            late_permille,
+            spin_max_us,
         },
     )
 }
@@ -152,8 +161,8 @@ fn habits() -> impl Strategy<Value = HabitDraft> {
     let hold = prop_oneof![2 => Just(0), 1 => 1..=64_u8];
     let often = (any::<u32>(), counts, next, hold);
     let timers = prop_oneof![3 => Just(0), 1 => 1..20_u8];
-    let asks = prop_oneof![1 => Just(0), 1 => 1..ASKS_END];
-    (often, seldom(), seldom(), seldom(), any::<bool>(), any::<bool>(), timers, asks).prop_map(
+    let sends = (prop_oneof![1 => Just(0), 1 => 1..ASKS_END], prop_oneof![3 => Just(false), 1 => Just(true)]);
+    (often, seldom(), seldom(), seldom(), any::<bool>(), any::<bool>(), timers, sends).prop_map(
         |(
             (seed, count, next, hold_packets),
             drop_percent,
@@ -162,7 +171,7 @@ fn habits() -> impl Strategy<Value = HabitDraft> {
             batches,
             polite,
             timers,
-            asks,
+            (asks, prepends),
         )| {
             HabitDraft {
                 seed,
@@ -176,6 +185,7 @@ fn habits() -> impl Strategy<Value = HabitDraft> {
                 polite,
                 timers,
                 asks,
+                prepends,
             }
         },
     )

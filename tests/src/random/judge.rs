@@ -62,6 +62,11 @@ impl Judge<'_> {
         for lcore in &self.report.lcores {
             self.equal(|| format!("lcore.{}: rescues, and none", lcore.name), lcore.rescues, 0);
             self.equal(|| format!("lcore.{}: strays, and none", lcore.name), lcore.strays, 0);
+            let asked =
+                self.plan.lcores().iter().find(|planned| planned.name == lcore.name).and_then(|it| it.late_share);
+            if asked.is_some() && asked != lcore.late_share_max {
+                self.faults.push(format!("lcore.{}: late_share {asked:?} and {:?}", lcore.name, lcore.late_share_max));
+            }
         }
     }
 
@@ -83,6 +88,7 @@ impl Judge<'_> {
         self.equal(|| format!("{name}: on_purpose, twice"), self.dropped(&name, "on_purpose"), own("on_purpose"));
         let gone = sent + refused + own("left") + own("on_purpose") + self.dropped(&name, "planned");
         self.equal(|| format!("{name}: what it got and what it gave"), own("came") + own("made"), gone);
+        self.equal(|| format!("{name}: packets that its pool had not, and none"), told.alloc_failed, 0);
         let copies = stage.outputs.iter().any(|target| self.dealt(*target).is_some_and(|(by, _)| by == SpreadBy::Copy));
         if !copies {
             self.equal(|| format!("{name}: packets_out and what it sent"), told.packets_out, sent);

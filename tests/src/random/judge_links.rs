@@ -55,6 +55,9 @@ impl Judge<'_> {
     fn rings(&mut self, shared: &mut Shared) {
         for (ring, told) in self.plan.rings().iter().zip(&self.report.rings) {
             let name = format!("ring.{}", ring.name);
+            if told.most > told.depth {
+                self.faults.push(format!("{name}: {} waited in it, of {} at most", told.most, told.depth));
+            }
             let displaced = self.dropped(&name, "displaced");
             if ring.full != WhenFull::Displace {
                 self.equal(|| format!("{name}: pushed and popped"), told.pushed, told.popped);
@@ -76,6 +79,11 @@ impl Judge<'_> {
             if !may_fail {
                 let trouble = told.stale + u64::from(told.down) + told.errors.len() as u64;
                 self.equal(|| format!("{name}: stale completions, errors and being down, and none"), trouble, 0);
+            }
+            // What is posted and not received is in the receive queue.
+            let in_queue = told.rx_posted.saturating_sub(told.rx_packets);
+            if port.connections.is_none() && in_queue > port.rx_depth_wr.into() {
+                self.faults.push(format!("{name}: {in_queue} receives in a queue of {}", port.rx_depth_wr));
             }
             let rings = self.plan.rings().iter().zip(&self.report.rings);
             let to_this = rings.filter(|(ring, _)| ring.to == Consumer::Port(port.id));

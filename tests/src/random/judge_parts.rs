@@ -15,10 +15,12 @@ struct Ends {
 impl Judge<'_> {
     pub(super) fn parts(&mut self) {
         self.operations();
+        self.windows();
         self.connections("visitors", VISITOR);
         doors().for_each(|(door, desk)| self.connections(&door, desk));
         self.spread_out();
         self.polls();
+        self.watches();
     }
 
     /// What the stage of this number counted.
@@ -51,6 +53,26 @@ impl Judge<'_> {
         if ended.is_some_and(|run| run.ends) {
             self.equal(|| "what was added, and the sum".into(), self.own(OPERATOR, "added"), self.own(OWNER, "sum"));
         }
+    }
+
+    /// Each key of a window that was given back came back, and the window was bound again.
+    fn windows(&mut self) {
+        let report = self.report;
+        let Some(told) = report.port("qops").and_then(|port| port.operations.as_ref()) else { return };
+        let windows = self.plan.ports().iter().find(|port| port.name == "qops").map_or(0, |port| port.windows);
+        self.equal(|| "operations of windows under way, and none".into(), told.under_way, 0);
+        self.equal(|| "operations of windows declined, and none".into(), told.declined, 0);
+        for (name, own) in [("bind", "bound"), ("invalidate", "took_back")] {
+            let (posted, completed, failed) =
+                told.kind(name).map_or((0, 0, 0), |kind| (kind.posted, kind.completed, kind.failed));
+            self.equal(|| format!("{name}: posted and completed"), posted, completed);
+            self.equal(|| format!("{name}: failed, and none"), failed, 0);
+            self.equal(|| format!("{name}: completed and given back"), completed, self.own(OWNER, own));
+        }
+        let (bound, came_back) = (self.own(OWNER, "bound"), self.own(OWNER, "came_back"));
+        let all = u64::from(windows) + came_back;
+        self.equal(|| "keys given back and come back".into(), self.own(OPERATOR, "given_back"), came_back);
+        self.equal(|| "windows bound, and to be bound".into(), bound + self.own(OWNER, "stayed_free"), all);
     }
 
     /// Each that opened has closed, or is open at the end.

@@ -19,6 +19,15 @@ pub(super) struct LinkDraft {
     /// Its port sends as packets ask. Bits: its other end has immediate data; what comes back goes
     /// to a stage; over a ring.
     pub(super) options: Option<u8>,
+    /// Of a connection of the plan's own: 256 bytes, or twice as many so often.
+    pub(super) path_mtu: Option<u8>,
+}
+
+impl LinkDraft {
+    /// As a port says it.
+    pub(super) fn path_mtu_key(&self) -> String {
+        self.path_mtu.map_or_else(String::new, |doubled| format!("path_mtu = {}\n", 256 << doubled))
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -65,8 +74,10 @@ pub(super) fn link() -> impl Strategy<Value = LinkDraft> {
     let ways = (via, ring(), any::<bool>());
     let options = prop_oneof![1 => Just(None), 1 => (0..8_u8).prop_map(Some)];
     let sends = (1..100_u16, 1..40_u16, prop_oneof![Just(0_u16), Just(128)], any::<bool>(), options);
-    (any::<u8>(), ways, 1..100_u16, sends).prop_map(
-        |(to, (via, ring, by_inbox), rx_depth_wr, (tx_depth_wr, signal_every_wr, inline_bytes, solicited, options))| {
+    let path_mtu = prop_oneof![1 => Just(None), 1 => (0..5_u8).prop_map(Some)];
+    (any::<u8>(), ways, 1..100_u16, sends, path_mtu).prop_map(
+        |(to, (via, ring, by_inbox), rx_depth_wr, sends, path_mtu)| {
+            let (tx_depth_wr, signal_every_wr, inline_bytes, solicited, options) = sends;
             LinkDraft {
                 to,
                 via,
@@ -78,6 +89,7 @@ pub(super) fn link() -> impl Strategy<Value = LinkDraft> {
                 inline_bytes,
                 solicited,
                 options,
+                path_mtu,
             }
         },
     )

@@ -44,7 +44,8 @@ pub(super) const SHARDS_MAX: u8 = 2;
 pub(super) const ASKER: usize = 24;
 pub(super) const ASKERS_MAX: u8 = 3;
 pub(super) const POLLED: usize = 27;
-const NODES_MAX: usize = 29;
+pub(super) const WATCHER: usize = 29;
+const NODES_MAX: usize = 30;
 /// node, output, who it is for, what it asks of its send, and number of a packet, as its data
 /// begin.
 pub(super) const STAMP_BYTES: usize = 8;
@@ -55,6 +56,8 @@ pub(super) const ASKS_AT: usize = 3;
 pub(super) const ASKS_END: u8 = 16;
 /// For its receiver.
 pub(super) const ANYBODY: u8 = u8::MAX;
+/// What a stage that prepends puts in front of a packet, at most.
+pub(super) const PREPEND_BYTES: usize = 16;
 /// Room for the messages of operators and visitors.
 pub(super) const PART_BYTES: usize = 32;
 /// Of a region.
@@ -65,6 +68,9 @@ pub(super) const WORDS_FIXED: usize = 2;
 pub(super) const SLOT_BYTES: usize = 32;
 /// Slots beyond the operations that a port takes at once.
 pub(super) const SLOTS_SPARE: usize = 2;
+
+/// The most windows of a port.
+pub(super) const WINDOWS_MAX: u8 = 4;
 
 /// The operations that an operator asks for.
 pub(super) const OPERATIONS: [OperationKind; 5] = [

@@ -4,35 +4,43 @@
 //! copy of the region, and knows of each operation what it must bring back as it hands it over. By
 //! the wire a READ reads as its answer is sent, which may be behind WRITEs that came after it, as
 //! the ordering rules of RC allow: there these have a fence.
+//!
+//! Where the region is reached by windows, each key holds until the operator gives it back, in
+//! order with its operations: by a SEND that takes it back, or by a message that asks for that.
 
 use std::collections::VecDeque;
 
 use fastrand::Rng;
 use serde::Deserialize;
 use verbline::engine::{
-    Completed, Done, Local, Operation, OperationKind, OutputOperations, Part, Region, Remote, StageError, Tick, Word,
+    Completed, Done, Local, Operation, OperationKind, Part, Region, Remote, StageError, Tick, Word,
 };
 use verbline::prelude::*;
 
 use super::clerk::{ask, some};
+use super::gather::Ground;
 use super::marks::{
-    ASKS_AT, Counters, DROPS, LATE_NS, ON_PURPOSE, OPERATIONS, OPERATOR, OWNER, RETRY_NS, SLOT_BYTES, SLOTS_SPARE,
-    STAMP_BYTES, Stamps, WORD_BYTES, WORDS_FIXED,
+    ASKS_AT, Counters, DROPS, LATE_NS, OPERATIONS, OPERATOR, OWNER, RETRY_NS, SLOT_BYTES, SLOTS_SPARE, STAMP_BYTES,
+    Stamps, WORD_BYTES, WORDS_FIXED,
 };
-use super::owner::{NO_WORD, Owner, TOLD_BYTES};
+use super::owner::{NO_WORD, OPERATES, TAKE_BACK, TOLD_BYTES, there};
 
 const OUT: OutId = OutId(0);
 /// The words that one operation writes or reads at most.
 const WORDS_MAX: usize = SLOT_BYTES / WORD_BYTES;
+/// One operation in this many gives a window's key back.
+const GIVE_BACK_ONE_IN: u32 = 12;
 
 pub(super) fn register(registry: &mut Registry) {
-    let spec = |source, summary| StageSpec { outputs: &["a"], source, drops: DROPS, summary, ..StageSpec::default() };
     let operator = StageSpec {
-        operations: &[OutputOperations { output: "a", kinds: &[] }],
-        ..spec(true, "asks for operations, and knows what they bring back")
+        outputs: &["a"],
+        source: true,
+        operations: OPERATES,
+        drops: DROPS,
+        summary: "asks for operations, and knows what they bring back",
+        ..StageSpec::default()
     };
     registry.stage("operator", operator, |context| Ok(Box::new(Operator::new(context)?)));
-    registry.stage("owner", spec(false, "owns what operations reach"), |context| Ok(Box::new(Owner::new(context)?)));
 }
 
 #[derive(Debug, Deserialize)]
@@ -48,6 +56,10 @@ struct Params {
     asks: u8,
     /// WRITEs wait for the READs before them.
     fences: bool,
+    /// Parts of an operation's memory.
+    max_sge: usize,
+    /// Its keys are those of windows.
+    has_windows: bool,
 }
 
 /// An operation that is under way.
@@ -74,7 +86,9 @@ struct Operator {
     late: Counter,
     stamps: Stamps,
     own: Region,
-    key: Option<Remote>,
+    /// Those that hold, the one in use first.
+    keys: VecDeque<Remote>,
+    given_back: Counter,
     /// What the region holds once all that is under way is done.
     there: Vec<u64>,
     free: Vec<usize>,
@@ -97,7 +111,8 @@ impl Operator {
             late: context.counter("late"),
             stamps: Stamps::new(OPERATOR as u8),
             own: context.region("own")?,
-            key: None,
+            keys: VecDeque::new(),
+            given_back: context.counter("given_back"),
             there: vec![0; WORDS_FIXED + params.words],
             // Two more than there is room for, so that some are declined.
             free: (0..params.depth + SLOTS_SPARE).collect(),
@@ -130,12 +145,40 @@ impl Operator {
         Some(packet.into())
     }
 
-    /// A message, which may tell of a word that is written before.
-    fn message(&mut self, told: Option<(usize, u64)>, out: &mut Outputs<'_>) -> Option<Packet> {
+    fn ground(&self, slot: usize) -> Ground<'_> {
+        Ground { own: &self.own, at: slot * SLOT_BYTES, counters: &self.counters }
+    }
+
+    /// The same, perhaps in several parts.
+    fn local(&mut self, slot: usize, values: &[u64], out: &mut Outputs<'_>) -> Option<Local> {
+        if self.params.max_sge == 1 || self.rng.bool() {
+            return self.memory(slot, values, out);
+        }
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
+        let mut rng = self.rng.fork();
+        self.ground(slot).list(&bytes, self.params.max_sge, &mut rng, out).map(Local::from)
+    }
+
+    /// The memory of a SEND, perhaps in several parts.
+    fn message_local(&mut self, slot: usize, told: Option<(u64, u64)>, out: &mut Outputs<'_>) -> Option<Local> {
+        let packet = self.message(told, out)?;
+        if self.params.max_sge == 1 || self.rng.bool() {
+            return Some(packet.into());
+        }
+        let mut rng = self.rng.fork();
+        let Some(list) = self.ground(slot).list(packet.data(), self.params.max_sge, &mut rng, out) else {
+            return Some(packet.into());
+        };
+        self.ground(slot).drop_local(packet.into(), out);
+        Some(list.into())
+    }
+
+    /// A message, which may tell of a word that is written before, or ask for something.
+    fn message(&mut self, told: Option<(u64, u64)>, out: &mut Outputs<'_>) -> Option<Packet> {
         let mut packet = self.counters.take(out)?;
         assert!(packet.set_len(TOLD_BYTES), "a plan's packets hold a message");
         self.stamps.stamp(&mut packet, 0, OWNER as u8);
-        let (word, value) = told.map_or((NO_WORD, 0), |(word, value)| (word as u64, value));
+        let (word, value) = told.unwrap_or((NO_WORD, 0));
         packet.data_mut()[STAMP_BYTES..].copy_from_slice(&[word.to_le_bytes(), value.to_le_bytes()].concat());
         Some(packet)
     }
@@ -144,13 +187,15 @@ impl Operator {
     /// room.
     fn ask(&mut self, key: Remote, out: &mut Outputs<'_>) -> bool {
         let Some(slot) = self.free.pop() else { return false };
+        let gives_back = self.params.has_windows && self.rng.u32(..GIVE_BACK_ONE_IN) == 0;
         let asked = match self.rng.u32(..6) {
+            _ if gives_back => self.give_key_back(key, slot, out),
             0 | 1 => self.write(key, slot, out),
             2 => self.read(key, slot, out),
             3 => self.fetch_add(key, slot, out),
             4 => self.compare_swap(key, slot, out),
-            _ => self.message(None, out).and_then(|packet| {
-                let operation = self.finished(Operation::send(packet));
+            _ => self.message_local(slot, None, out).and_then(|message| {
+                let operation = self.finished(Operation::send(message));
                 self.hand_over([operation], [(slot, 0, [0; WORDS_MAX])], out)
             }),
         };
@@ -158,6 +203,21 @@ impl Operator {
             self.free.push(slot);
         }
         asked.is_some()
+    }
+
+    /// Behind all that is to go by it, and behind what the READs and atomics among that bring.
+    fn give_key_back(&mut self, key: Remote, slot: usize, out: &mut Outputs<'_>) -> Option<()> {
+        let asks = self.rng.bool();
+        let message = self.message_local(slot, asks.then_some((TAKE_BACK, key.rkey.into())), out)?;
+        let operation = match asks {
+            true => Operation::send(message),
+            false => Operation::send_with_invalidate(message, key.rkey),
+        };
+        let operation = self.finished(operation).fenced();
+        self.hand_over([operation], [(slot, 0, [0; WORDS_MAX])], out)?;
+        self.keys.pop_front();
+        self.given_back.add(1);
+        Some(())
     }
 
     /// Words beyond those that are not written.
@@ -170,18 +230,19 @@ impl Operator {
         let (first, words) = self.some_words();
         let mut values = [0; WORDS_MAX];
         values.iter_mut().zip(self.written + 1..).for_each(|(value, next)| *value = next);
-        let memory: Local = self.memory(slot, &values[..words], out)?;
+        let memory = self.local(slot, &values[..words], out)?;
         let operation = self.finished(Operation::write(memory, there(key, first)));
         let operation = if self.params.fences { operation.fenced() } else { operation };
         let flight = (slot, 0, values);
         // The SEND behind a WRITE tells of it.
-        if self.rng.bool() && !self.free.is_empty() {
-            let Some(told) = self.message(Some((first, values[0])), out) else {
-                self.give_back(operation, out);
+        let second = if self.rng.bool() { self.free.pop() } else { None };
+        if let Some(second) = second {
+            let Some(told) = self.message_local(second, Some((first as u64, values[0])), out) else {
+                self.free.push(second);
+                self.ground(slot).drop_local(operation.into_local(), out);
                 return None;
             };
             let send = self.finished(Operation::send(told));
-            let second = self.free.pop().expect("there is one");
             if self.hand_over([operation, send], [flight, (second, 0, values)], out).is_none() {
                 self.free.push(second);
                 return None;
@@ -198,7 +259,7 @@ impl Operator {
         let (first, words) = self.some_words();
         let mut expected = [0; WORDS_MAX];
         expected[..words].copy_from_slice(&self.there[first..first + words]);
-        let memory: Local = self.memory(slot, &[u64::MAX; WORDS_MAX][..words], out)?;
+        let memory = self.local(slot, &[u64::MAX; WORDS_MAX][..words], out)?;
         let operation = self.finished(Operation::read(memory, there(key, first)));
         self.hand_over([operation], [(slot, words, expected)], out)
     }
@@ -252,42 +313,39 @@ impl Operator {
             }
             Err(declined) => {
                 self.declined.add(N as u64);
-                declined.operation.into_iter().for_each(|operation| self.give_back(operation, out));
+                let memory = declined.operation.into_iter().map(Operation::into_local);
+                memory.for_each(|memory| self.ground(0).drop_local(memory, out));
                 None
             }
         }
     }
 
-    fn give_back(&self, operation: Operation, out: &mut Outputs<'_>) {
-        if let Some(packet) = operation.into_local().into_packet() {
-            self.counters.on_purpose.add(1);
-            out.drop(packet, ON_PURPOSE);
+    /// Whether an operation brought back what it must. Its packets are dropped.
+    fn is_as_expected(&self, flight: &Flight, done: Done, out: &mut Outputs<'_>) -> bool {
+        let is_well = done.result.is_ok() && (done.tag, done.kind) == (flight.tag, flight.kind);
+        let ground = self.ground(flight.slot);
+        let (bytes, memory) = match done.packet().is_some() {
+            true => done.into_packet().map(|packet| (packet.data().to_vec(), Local::from(packet))),
+            false => done.into_list().map(|list| (ground.bytes_of(&list), Local::from(list))),
         }
+        .unwrap_or_else(|| (ground.bytes(flight.words * WORD_BYTES), Local::Empty));
+        ground.drop_local(memory, out);
+        let expected = flight.expected[..flight.words].iter().flat_map(|word| word.to_ne_bytes());
+        is_well && bytes.into_iter().take(flight.words * WORD_BYTES).eq(expected)
     }
-
-    /// Whether an operation brought back what it must.
-    fn is_as_expected(&self, flight: &Flight, done: &Done) -> bool {
-        let word_of = |word: usize| match done.packet() {
-            Some(packet) => packet.data()[word * WORD_BYTES..].first_chunk().map(|bytes| u64::from_ne_bytes(*bytes)),
-            None => self.own.load_u64(flight.slot * SLOT_BYTES + word * WORD_BYTES).ok(),
-        };
-        done.result.is_ok()
-            && (done.tag, done.kind) == (flight.tag, flight.kind)
-            && (0..flight.words).all(|word| word_of(word) == Some(flight.expected[word]))
-    }
-}
-
-fn there(key: Remote, word: usize) -> Remote {
-    key.offset((word * WORD_BYTES) as u64)
 }
 
 impl Stage for Operator {
-    /// The key.
+    /// Keys: one, or those of windows.
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
         for packet in input.as_slice() {
-            let key = packet.data().get(STAMP_BYTES..).and_then(|bytes| bytes.try_into().ok());
-            self.counters.astray.add((self.key.is_some() || key.is_none()).into());
-            self.key = key.map(Remote::from_bytes);
+            let key = packet.data().get(STAMP_BYTES..).and_then(|bytes| bytes.try_into().ok()).map(Remote::from_bytes);
+            let is_new = |key: &Remote| match self.params.has_windows {
+                true => self.keys.iter().all(|known| known.rkey != key.rkey),
+                false => self.keys.is_empty(),
+            };
+            self.counters.astray.add((!key.as_ref().is_some_and(is_new)).into());
+            self.keys.extend(key);
         }
         self.counters.came.add(input.len() as u64);
         self.counters.drop_all(input, out);
@@ -295,26 +353,23 @@ impl Stage for Operator {
 
     fn operations(&mut self, done: &mut Completed<'_>, out: &mut Outputs<'_>) {
         while let Some(done) = done.pop() {
-            let flight = self.flights.pop_front();
-            let is_well = flight.as_ref().is_some_and(|flight| self.is_as_expected(flight, &done));
-            self.counters.astray.add((!is_well).into());
             if let Some(kind) = OPERATIONS.iter().position(|kind| *kind == done.kind) {
                 self.did[kind].add(1);
             }
-            if let Some(flight) = flight {
-                self.late.add((out.fresh_ns().saturating_sub(flight.since_ns) > LATE_NS).into());
-                self.free.push(flight.slot);
-            }
-            if let Some(packet) = done.into_packet() {
-                self.counters.on_purpose.add(1);
-                out.drop(packet, ON_PURPOSE);
-            }
+            let Some(flight) = self.flights.pop_front() else {
+                self.counters.astray.add(1);
+                continue;
+            };
+            self.late.add((out.fresh_ns().saturating_sub(flight.since_ns) > LATE_NS).into());
+            let is_well = self.is_as_expected(&flight, done, out);
+            self.counters.astray.add((!is_well).into());
+            self.free.push(flight.slot);
         }
     }
 
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
-        let Some(key) = self.key else { return Next::At(Tick::MAX) };
         for _ in 0..self.rng.usize(..=self.params.depth) {
+            let Some(key) = self.keys.front().copied() else { break };
             if self.left == 0 || !self.ask(key, out) {
                 break;
             }
@@ -332,6 +387,8 @@ impl Stage for Operator {
         }
         match self.flights.is_empty() {
             true if self.left == 0 => Next::Done,
+            // A key wakes it.
+            _ if self.keys.is_empty() => Next::At(Tick::MAX),
             true => Next::At(out.now_ns() + RETRY_NS),
             false if self.left == 0 || self.rng.bool() => Next::At(Tick::MAX),
             false => Next::At(out.now_ns() + self.rng.u64(..=self.params.pause_ns)),

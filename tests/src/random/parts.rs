@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use super::links::{LinkDraft, Via, link};
-use super::marks::{ASKERS_MAX, RUSH, RUSHED, SHARDS_MAX, TALK_PACKETS_MAX};
+use super::marks::{ASKERS_MAX, RUSH, RUSHED, SHARDS_MAX, TALK_PACKETS_MAX, WINDOWS_MAX};
 
 #[derive(Clone, Debug)]
 pub(super) struct PartsDraft {
@@ -18,12 +18,13 @@ pub(super) struct PartsDraft {
     /// No part that is ever alone: it takes two lcores, which there may not be.
     pub(super) rush: Option<RushDraft>,
     pub(super) poll: Option<PollDraft>,
+    pub(super) watch: Option<WatchDraft>,
 }
 
 impl PartsDraft {
     pub(super) fn are_alone(&self) -> bool {
         let ports = self.talk.is_some() || self.operator.is_some() || self.visits.is_some() || self.poll.is_some();
-        let any = ports || !self.injectors.is_empty();
+        let any = ports || !self.injectors.is_empty() || self.watch.is_some();
         self.alone && any
     }
 }
@@ -71,6 +72,10 @@ pub(super) struct OperatorDraft {
     /// It sends in between.
     pub(super) sends: bool,
     pub(super) by_address: bool,
+    /// Parts of an operation's memory.
+    pub(super) max_sge: u8,
+    /// By which the region is reached; 0: by its own key.
+    pub(super) windows: u8,
     pub(super) port: LinkDraft,
 }
 
@@ -159,6 +164,21 @@ pub(super) struct PollDraft {
     pub(super) window_packets: u8,
 }
 
+/// A stage that watches sockets, and a thread that writes to them.
+#[derive(Clone, Debug)]
+pub(super) struct WatchDraft {
+    pub(super) lcore: u8,
+    pub(super) seed: u32,
+    pub(super) sockets: u8,
+    /// The most that is written to one.
+    pub(super) bytes: u16,
+    /// How often an lcore that is awake looks at them.
+    pub(super) look_us: u16,
+    pub(super) read_max: u8,
+    /// The longest pause after a few writes.
+    pub(super) pause_ns: u32,
+}
+
 pub(super) fn parts() -> impl Strategy<Value = PartsDraft> {
     let talks = prop_oneof![3 => Just(None), 2 => talk().prop_map(Some)];
     let operators = prop_oneof![3 => Just(None), 1 => operator().prop_map(Some)];
@@ -166,8 +186,9 @@ pub(super) fn parts() -> impl Strategy<Value = PartsDraft> {
     let visits = prop_oneof![4 => Just(None), 1 => visits().prop_map(Some)];
     let rushes = prop_oneof![3 => Just(None), 1 => rush().prop_map(Some)];
     let polls = prop_oneof![3 => Just(None), 1 => poll().prop_map(Some)];
-    (any::<bool>(), talks, operators, injectors, visits, rushes, polls).prop_map(
-        |(alone, talk, operator, injectors, visits, rush, poll)| PartsDraft {
+    let watches = prop_oneof![3 => Just(None), 1 => watch().prop_map(Some)];
+    (any::<bool>(), talks, operators, injectors, visits, rushes, polls, watches).prop_map(
+        |(alone, talk, operator, injectors, visits, rush, poll, watch)| PartsDraft {
             alone,
             talk,
             operator,
@@ -175,6 +196,7 @@ pub(super) fn parts() -> impl Strategy<Value = PartsDraft> {
             visits,
             rush,
             poll,
+            watch,
         },
     )
 }
@@ -220,18 +242,24 @@ fn pause_ns() -> impl Strategy<Value = u32> {
 fn operator() -> impl Strategy<Value = OperatorDraft> {
     let sizes = (1..600_u16, 1..40_u8, 1..32_u8);
     let flags = (any::<bool>(), prop_oneof![3 => Just(false), 1 => Just(true)]);
-    (0..4_u8, 0..4_u8, any::<u32>(), sizes, pause_ns(), flags, link()).prop_map(
-        |(lcore, owner_lcore, seed, (count, depth, words), pause_ns, (sends, by_address), port)| OperatorDraft {
-            lcore,
-            owner_lcore,
-            seed,
-            count,
-            depth,
-            words,
-            pause_ns,
-            sends,
-            by_address,
-            port,
+    let max_sge = prop_oneof![1 => Just(1), 1 => 2..6_u8];
+    let reach = (max_sge, prop_oneof![1 => Just(0), 1 => 1..=WINDOWS_MAX]);
+    (0..4_u8, 0..4_u8, any::<u32>(), sizes, pause_ns(), (flags, reach), link()).prop_map(
+        |(lcore, owner_lcore, seed, (count, depth, words), pause_ns, ((sends, by_address), reach), port)| {
+            OperatorDraft {
+                lcore,
+                owner_lcore,
+                seed,
+                count,
+                depth,
+                words,
+                pause_ns,
+                sends,
+                by_address,
+                max_sge: reach.0,
+                windows: reach.1,
+                port,
+            }
         },
     )
 }
@@ -305,6 +333,22 @@ fn poll() -> impl Strategy<Value = PollDraft> {
             joins_both,
             rounds,
             window_packets,
+        },
+    )
+}
+
+fn watch() -> impl Strategy<Value = WatchDraft> {
+    // One system call looks at 16.
+    let sizes = (1..40_u8, 0..300_u16, 1..=40_u8);
+    (0..2_u8, any::<u32>(), sizes, 1..3_000_u16, pause_ns()).prop_map(
+        |(lcore, seed, (sockets, bytes, read_max), look_us, pause_ns)| WatchDraft {
+            lcore,
+            seed,
+            sockets,
+            bytes,
+            look_us,
+            read_max,
+            pause_ns,
         },
     )
 }

@@ -65,6 +65,9 @@ struct Asker {
     answered: [u32; 2],
     under_way: usize,
     sent_ns: Tick,
+    /// Each member had answered before. One that had not may have more answers than can wait for
+    /// the address handle.
+    was_known: bool,
 }
 
 impl Asker {
@@ -82,6 +85,7 @@ impl Asker {
             answered: [0; 2],
             under_way: 0,
             sent_ns: 0,
+            was_known: false,
             params,
         })
     }
@@ -113,9 +117,7 @@ impl Stage for Asker {
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
         let waited_ns = out.fresh_ns().saturating_sub(self.sent_ns);
         if self.under_way > 0 {
-            // Who does not know it yet may have more answers than wait for its address handle.
-            let is_known = self.answered.iter().filter(|last| **last > 0).count() == self.params.answer;
-            let may_lose = self.params.may_lose || !is_known;
+            let may_lose = self.params.may_lose || !self.was_known;
             if waited_ns < if may_lose { LOST_NS } else { LATE_NS } {
                 return Next::At(out.now_ns() + RETRY_NS);
             }
@@ -126,6 +128,7 @@ impl Stage for Asker {
             return Next::Done;
         }
         self.params.rounds -= 1;
+        self.was_known = self.answered.iter().filter(|last| **last > 0).count() == self.params.answer;
         let window = self.rng.usize(1..=self.params.window_packets).min(out.room(OUT));
         for _ in 0..window {
             let Some(mut packet) = self.counters.take(out) else { break };

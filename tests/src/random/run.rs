@@ -1,7 +1,7 @@
 //! One random plan, run in this process.
 
 use std::borrow::Cow;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -21,10 +21,13 @@ use super::marks::{GROUPS, SECTION, WIRE_ADDRESS};
 use super::meddler::Meddler;
 use super::stages::registry;
 use super::taps::{Pushed, Pusher, Taps};
+use super::watches::{Sockets, Writer};
 
 /// A plan whose sources end has ended long before, unless an lcore slept through what it should
 /// have done.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// What a datagram has in front, in the headroom of its receive.
+const HEADROOM_UD: u64 = 40;
 /// How long a plan without an end runs.
 const ENDLESS: Duration = Duration::from_millis(15);
 
@@ -34,6 +37,7 @@ struct RunParams {
     /// Whether its sources end by themselves.
     ends: bool,
     pushers: Vec<Pusher>,
+    writer: Option<Writer>,
     meddler: Option<Meddler>,
 }
 
@@ -56,20 +60,21 @@ impl Drop for LimitedDescriptors {
     }
 }
 
-/// The text of a draft for these CPUs, with as many packets in each pool as the plan's sums ask
-/// for.
+/// The text of a draft for these CPUs, with as many packets in each pool, and as much headroom, as
+/// the plan's sums ask for.
 ///
 /// # Errors
 /// What is wrong with the plan: a draft is always a valid one, so that is a fault.
 pub fn with_least_pools(draft: &Draft, machine: &Machine) -> Result<String, String> {
     let cpus: Vec<u32> = machine.cpus.iter().copied().collect();
-    let loader = Loader::new(registry(&Taps::default(), &Gate::default()).catalog(), machine.clone());
+    let loader =
+        Loader::new(registry(&Taps::default(), &Gate::default(), &Sockets::default()).catalog(), machine.clone());
     // Both pools have as many as the larger one needs: the smaller one of the two has some to
     // spare.
-    let inspection = loader.inspect_str("random.toml", &draft.text(&cpus, 1));
-    let sums = inspection.sums.iter().filter(|sum| sum.of.starts_with("pool."));
-    let needed = sums.map(|sum| sum.needed).max().ok_or_else(|| inspection.diagnostics.to_string())?;
-    let text = draft.text(&cpus, needed);
+    let inspection = loader.inspect_str("random.toml", &draft.text(&cpus, 1, HEADROOM_UD));
+    let most = |of: &str| inspection.sums.iter().filter(|sum| sum.of.starts_with(of)).map(|sum| sum.needed).max();
+    let needed = most("pool.").ok_or_else(|| inspection.diagnostics.to_string())?.max(1);
+    let text = draft.text(&cpus, needed, most("headroom of pool.").unwrap_or(0).max(HEADROOM_UD));
     loader.load_str("random.toml", &text).map_err(|faults| format!("{faults}\n{text}"))?;
     Ok(text)
 }
@@ -93,19 +98,31 @@ fn by_own_address(text: &str) -> Result<Cow<'_, str>, String> {
 /// It was refused, it failed, its sources did not end by themselves, or injectors tell otherwise
 /// than the threads that pushed.
 pub fn run(text: &str) -> Result<(Plan, Report), String> {
+    run_without(text, 0)
+}
+
+/// The same, with fewer file descriptors than the plan's sum says, by this many.
+///
+/// # Errors
+/// Those of [`run`], and what goes wrong for want of descriptors.
+pub fn run_without(text: &str, descriptors: u64) -> Result<(Plan, Report), String> {
     let text = &*by_own_address(text)?;
     let taps = Taps::default();
     let gate = Gate::default();
-    let registry = registry(&taps, &gate);
+    let sockets = Sockets::default();
+    let registry = registry(&taps, &gate, &sockets);
     let loader = Loader::new(registry.catalog(), Machine::detect());
     let plan = loader.load_str("random.toml", text).map_err(|faults| faults.to_string())?;
     let section = plan.section(SECTION).ok_or_else(|| format!("the plan has no section [{SECTION}]"))?;
-    let RunParams { ends, pushers, meddler } = section.parse().map_err(|fault| fault.to_string())?;
+    let RunParams { ends, pushers, writer, meddler } = section.parse().map_err(|fault| fault.to_string())?;
+    // A lower limit would be raised by the run.
+    let _taken: Vec<UdpSocket> = (0..descriptors).map_while(|_| UdpSocket::bind("127.0.0.1:0").ok()).collect();
     let _limited = LimitedDescriptors::to(plan.descriptors_max())?;
     let running = Runtime::build(&plan, &registry).and_then(Runtime::start).map_err(|error| error.to_string())?;
     let start = |pusher: &Pusher| running.injector(&pusher.name).map(|injector| pusher.start(&injector, &taps));
     let threads: Vec<Vec<JoinHandle<Pushed>>> =
         pushers.iter().map(start).collect::<Result<_, _>>().map_err(|error| error.to_string())?;
+    let writing = writer.map(|writer| writer.start(&sockets));
     let is_over = AtomicBool::new(false);
     let (ended, mut faults) = thread::scope(|scope| {
         let meddle = |meddler: &Meddler| meddler.meddle((text, &plan, &loader), &running, &is_over);
@@ -115,7 +132,13 @@ pub fn run(text: &str) -> Result<(Plan, Report), String> {
         let panicked = |_| vec!["the meddler panicked".to_owned()];
         (ended, meddling.map_or_else(Vec::new, |meddling| meddling.join().unwrap_or_else(panicked)))
     });
-    let report = running.stop().map_err(|error| error.to_string())?;
+    let stopped = running.stop();
+    sockets.end();
+    let late = writing.map_or(Ok(0), JoinHandle::join).unwrap_or(u64::MAX);
+    let report = stopped.map_err(|error| error.to_string())?;
+    if late > 0 && !kept_from_cpus(&report) {
+        faults.push(format!("{late} waits for sockets that were as long as a safety time-out"));
+    }
     for (pusher, threads) in pushers.iter().zip(threads) {
         let pushed: Result<Vec<Pushed>, _> = threads.into_iter().map(JoinHandle::join).collect();
         match (pushed, report.injector(&pusher.name)) {

@@ -3,14 +3,18 @@
 
 use fastrand::Rng;
 use serde::Deserialize;
-use verbline::engine::{Counter, DueTimer, StageError, Tick};
+use verbline::engine::{Counter, DueTimer, OutputPrepends, StageError, Tick};
 use verbline::prelude::*;
 
 use super::clerk::{Asked, ask, some};
 use super::gate::Gate;
-use super::marks::{ASKS_AT, Counters, DROPS, ON_PURPOSE, SECTION, STAMP_BYTES, Stamps, fill, is_filled, stamped_by};
+use super::marks::{
+    ASKS_AT, Counters, DROPS, ON_PURPOSE, OUTPUTS_MAX, PREPEND_BYTES, SECTION, STAMP_BYTES, Stamps, fill, is_filled,
+    stamped_by,
+};
 use super::taps::Taps;
 use super::timers::Timers;
+use super::watches::Sockets;
 use super::ways::Ways;
 
 /// The most packets that a holder keeps.
@@ -25,7 +29,8 @@ const BUSY_MAX: u32 = 2_000;
 /// How many keys packets have.
 const KEYS: u64 = 1_000;
 
-const KINDS: [(&str, usize); 9] = [
+/// Those that end with a `p` prepend.
+const KINDS: [(&str, usize); 18] = [
     ("source1", 1),
     ("source2", 2),
     ("source3", 3),
@@ -35,15 +40,31 @@ const KINDS: [(&str, usize); 9] = [
     ("holder1", 1),
     ("holder2", 2),
     ("holder3", 3),
+    ("source1p", 1),
+    ("source2p", 2),
+    ("source3p", 3),
+    ("relay1p", 1),
+    ("relay2p", 2),
+    ("relay3p", 3),
+    ("holder1p", 1),
+    ("holder2p", 2),
+    ("holder3p", 3),
+];
+const OUTPUTS: [&str; OUTPUTS_MAX] = ["a", "b", "c"];
+const PREPENDS: [OutputPrepends; OUTPUTS_MAX] = [
+    OutputPrepends { output: OUTPUTS[0], bytes: PREPEND_BYTES as u32 },
+    OutputPrepends { output: OUTPUTS[1], bytes: PREPEND_BYTES as u32 },
+    OutputPrepends { output: OUTPUTS[2], bytes: PREPEND_BYTES as u32 },
 ];
 
 /// The kinds that random plans use. What threads of the embedder want to know of stages lies in the
-/// taps, and what acceptors know in the gate.
-pub(super) fn registry(taps: &Taps, gate: &Gate) -> Registry {
+/// taps and the sockets, and what acceptors know in the gate.
+pub(super) fn registry(taps: &Taps, gate: &Gate, sockets: &Sockets) -> Registry {
     let mut registry = Registry::new("random");
     for (name, outputs) in KINDS {
         let spec = StageSpec {
-            outputs: &["a", "b", "c"][..outputs],
+            outputs: &OUTPUTS[..outputs],
+            prepends: if name.ends_with('p') { &PREPENDS[..outputs] } else { &[] },
             source: name.starts_with("source"),
             holds_packets: if name.starts_with("holder") { HOLD_MAX } else { 0 },
             drops: DROPS,
@@ -55,10 +76,12 @@ pub(super) fn registry(taps: &Taps, gate: &Gate) -> Registry {
     super::clerk::register(&mut registry);
     super::talk::register(&mut registry);
     super::operator::register(&mut registry);
+    super::owner::register(&mut registry);
     super::polls::register(&mut registry);
     super::taps::register(&mut registry, taps);
     super::visits::register(&mut registry);
     super::gate::register(&mut registry, gate);
+    super::watches::register(&mut registry, sockets);
     registry.section(SECTION);
     registry
 }
@@ -80,6 +103,9 @@ struct Params {
     /// What its packets may ask of their sends.
     #[serde(default)]
     asks: u8,
+    /// Bytes that it leaves free in fresh packets: others put as many in front.
+    #[serde(default)]
+    spare_bytes: usize,
     count: Option<u64>,
     /// Of each output: the nodes that it leads to, and how it is dealt out to them.
     to: Vec<Vec<u8>>,
@@ -125,6 +151,7 @@ struct Habitual {
     rng: Rng,
     outputs: usize,
     is_source: bool,
+    prepends: bool,
     burst: usize,
     counters: Counters,
     /// Batches of rings of several priorities.
@@ -153,6 +180,7 @@ impl Habitual {
             rng: Rng::with_seed(params.seed),
             outputs,
             is_source: context.kind().starts_with("source"),
+            prepends: context.kind().ends_with('p'),
             burst: context.burst(),
             counters: Counters::new(context),
             mixed: context.counter("mixed"),
@@ -190,7 +218,7 @@ impl Habitual {
         let wanted = self.rng.usize(..=at_most.min(self.burst)).min(self.outgoing.room());
         for _ in 0..wanted {
             let Some(mut packet) = self.counters.take(out) else { break };
-            let capacity = packet.tailroom();
+            let capacity = packet.tailroom() - self.params.spare_bytes;
             let fits = packet.set_len(self.rng.usize(STAMP_BYTES..=capacity.max(STAMP_BYTES)));
             assert!(fits, "a plan's packets hold a stamp");
             self.outgoing.push(packet).expect("there is room");
@@ -207,6 +235,11 @@ impl Habitual {
         };
         let ways = &self.ways[output];
         for packet in self.outgoing.as_mut_slice() {
+            if self.prepends {
+                // Often all that it may.
+                let bytes = self.rng.usize(..=2 * PREPEND_BYTES).min(PREPEND_BYTES);
+                self.counters.astray.add(packet.prepend(bytes).is_none().into());
+            }
             packet.set_mark(self.rng.u64(..KEYS));
             let asks = some(self.params.asks, &mut self.rng);
             // Fresh packets ask for nothing.

@@ -5,16 +5,17 @@ use std::fmt::Write as _;
 
 use super::draft::{Draft, HabitDraft, LcoreDraft, MeddlerDraft, NextDraft, NodeDraft};
 use super::links::{LinkDraft, RingDraft, Via};
-use super::marks::{GROUPS, PART_BYTES, WIRE_ADDRESS};
+use super::marks::{GROUPS, PART_BYTES, PREPEND_BYTES, WIRE_ADDRESS};
 
 /// The first TCP-like port number of links by address; the plan's other links count up from it.
 const ADDRESS_PORT: usize = 7500;
 
 impl Draft {
-    /// The plan, for these CPUs, with this many packets in each pool.
-    pub fn text(&self, cpus: &[u32], packets: u64) -> String {
+    /// The plan, for these CPUs, with this many packets in each pool, and this much headroom in
+    /// them where any stage prepends.
+    pub fn text(&self, cpus: &[u32], packets: u64, headroom_bytes: u64) -> String {
         let mut plan = Plan { draft: self, cpus: cpus.len().min(self.lcores.len()), text: String::new() };
-        plan.write(cpus, packets);
+        plan.write(cpus, packets, headroom_bytes);
         plan.text
     }
 }
@@ -61,10 +62,11 @@ macro_rules! line {
 pub(super) use line;
 
 impl Plan<'_> {
-    fn write(&mut self, cpus: &[u32], packets: u64) {
+    fn write(&mut self, cpus: &[u32], packets: u64, headroom_bytes: u64) {
         let reached = self.reached();
         line!(self, "[{}]\nends = {}", super::marks::SECTION, self.draft.ends());
         self.pushers(&reached);
+        self.draft.parts.watch.iter().for_each(|watch| self.writer(watch));
         if let Some(MeddlerDraft { seed, pause_us, deeds }) = &self.draft.meddler {
             let does = deeds.iter().map(|deed| ["look", "trace", "capture", "change", "pause"][usize::from(*deed) % 5]);
             let does: Vec<&str> = does.collect();
@@ -72,13 +74,14 @@ impl Plan<'_> {
         }
         line!(self, "\n[device.nic]\nprovider = \"soft\"\nname = \"soft0\"");
         line!(self, "{}", if self.draft.by_wire { format!("address = \"{WIRE_ADDRESS}\"\n") } else { String::new() });
-        self.pool("packets", packets);
+        self.pool("packets", packets, headroom_bytes);
         let by_port = |node: &usize| self.ways(*node).concat().iter().any(|(link, _)| link.via != Via::Direct);
         if self.draft.two_pools && (reached.iter().any(by_port) || self.draft.parts.receive()) {
-            self.pool("received", packets);
+            self.pool("received", packets, headroom_bytes);
         }
         for (index, cpu) in cpus.iter().take(self.cpus).enumerate() {
-            let LcoreDraft { idle, burst_packets, spin_us, dwell_us, unsolicited_us } = &self.draft.lcores[index];
+            let LcoreDraft { idle, burst_packets, spin_us, dwell_us, unsolicited_us, .. } = &self.draft.lcores[index];
+            let LcoreDraft { late_permille, spin_max_us, .. } = &self.draft.lcores[index];
             let policy = ["poll", "event", "adaptive"][usize::from(*idle) % 3];
             line!(self, "[lcore.c{index}]\ncpu = {cpu}\nidle = \"{policy}\"\nburst = {burst_packets}\ndrain = \"20s\"");
             if policy != "event" && burst_packets % 2 == 0 {
@@ -89,6 +92,10 @@ impl Plan<'_> {
                     micros.iter().for_each(|micros| line!(self, "{key} = \"{micros}us\""));
                 }
             }
+            if policy == "adaptive" && spin_us.is_none() {
+                late_permille.iter().for_each(|share| line!(self, "late_share = {}", f64::from(*share) / 1000.0));
+                spin_max_us.iter().for_each(|micros| line!(self, "spin_max = \"{micros}us\""));
+            }
             line!(self, "");
         }
         for node in &reached {
@@ -98,10 +105,19 @@ impl Plan<'_> {
         self.parts(&reached);
     }
 
-    fn pool(&mut self, name: &str, packets: u64) {
+    /// What all stages of a way may prepend together: what is sent must fit where it is received.
+    fn spare_bytes(&self) -> usize {
+        self.draft.nodes.iter().filter(|node| node.habits.prepends).count() * PREPEND_BYTES
+    }
+
+    fn pool(&mut self, name: &str, packets: u64, headroom_bytes: u64) {
         let Draft { data_bytes, cache_packets, .. } = self.draft;
         let data_bytes = usize::from(*data_bytes).max(if self.draft.parts.any() { PART_BYTES } else { 0 });
+        let data_bytes = data_bytes + self.spare_bytes();
         line!(self, "[pool.{name}]\ndevice = \"nic\"\npackets = {packets}\ndata_bytes = {data_bytes}");
+        if self.spare_bytes() > 0 {
+            line!(self, "headroom_bytes = {headroom_bytes}");
+        }
         line!(self, "cache_packets = {cache_packets}\npages = \"4KiB\"\n");
     }
 
@@ -176,7 +192,8 @@ impl Plan<'_> {
             (false, 0) => "relay",
             (false, _) => "holder",
         };
-        line!(self, "[stage.s{node}]\nuse = \"{family}{}\"\nlcore = \"c{}\"", outputs.len(), self.lcore(node));
+        let (outputs, prepends) = (outputs.len(), if habits.prepends { "p" } else { "" });
+        line!(self, "[stage.s{node}]\nuse = \"{family}{outputs}{prepends}\"\nlcore = \"c{}\"", self.lcore(node));
         if family == "source" || habits.take_percent > 0 || by.contains(&"copy") {
             line!(self, "pool = \"packets\"");
         }
@@ -185,8 +202,13 @@ impl Plan<'_> {
         }
         line!(self, "out = {{ {} }}", out.join(", "));
         let to: Vec<Vec<usize>> = ways.iter().map(|ways| ways.iter().map(|(_, to)| *to).collect()).collect();
-        let (habits, urgency, asked) = (params(node, habits, family == "source"), self.urgency(node), self.asked(node));
-        line!(self, "params = {{ {habits}, to = {to:?}, by = {by:?}, urgency = {urgency:?}, asked = {asked:?} }}\n");
+        let (habits, spare) = (params(node, habits, family == "source"), self.spare_bytes());
+        let (urgency, asked) = (self.urgency(node), self.asked(node));
+        line!(
+            self,
+            "params = {{ {habits}, spare_bytes = {spare}, to = {to:?}, by = {by:?}, urgency = {urgency:?}, \
+             asked = {asked:?} }}\n"
+        );
     }
 
     /// Nodes and outputs that lead to a node over a ring that it empties, with the ring's priority.
@@ -289,7 +311,12 @@ impl Plan<'_> {
             _ => (format!("peer = \"port.q{name}\""), format!("peer = \"port.t{name}\"")),
         };
         let LinkDraft { rx_depth_wr, tx_depth_wr, signal_every_wr, inline_bytes, solicited, .. } = link;
-        let [near_keys, far_keys] = self.options(name, *near, link);
+        let [mut near_keys, mut far_keys] = self.options(name, *near, link);
+        if matches!(link.via, Via::Rc | Via::Uc | Via::RingThenRc | Via::Direct) {
+            // At one end it holds for both.
+            let at = if rx_depth_wr % 2 == 0 { &mut near_keys } else { &mut far_keys };
+            at.push_str(&link.path_mtu_key());
+        }
         line!(self, "[port.t{name}]\nlcore = \"c{near}\"\ndevice = \"nic\"\ntransport = \"{transport}\"\n{tx}");
         line!(
             self,

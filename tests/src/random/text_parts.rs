@@ -26,13 +26,14 @@ impl PartsDraft {
 impl Plan<'_> {
     pub(super) fn parts(&mut self, reached: &[usize]) {
         let draft = self.draft;
-        let PartsDraft { talk, operator, injectors, visits, rush, poll, .. } = &draft.parts;
+        let PartsDraft { talk, operator, injectors, visits, rush, poll, watch, .. } = &draft.parts;
         talk.iter().for_each(|talk| self.talk(talk));
         operator.iter().for_each(|operator| self.operator(operator));
         injectors.iter().enumerate().for_each(|(index, injector)| self.injector(index, injector, reached));
         visits.iter().for_each(|visits| self.visits(visits));
         rush.iter().for_each(|rush| self.rush(rush));
         poll.iter().for_each(|poll| self.poll(poll));
+        watch.iter().for_each(|watch| self.watch(watch));
     }
 
     /// Two lcores, the second of which counts from the first.
@@ -65,12 +66,15 @@ impl Plan<'_> {
 
     /// Who asks for operations, and whose region they reach.
     fn operator(&mut self, operator: &OperatorDraft) {
-        let OperatorDraft { lcore, owner_lcore, seed, count, depth, words, pause_ns, sends, by_address, port } =
-            operator;
+        let OperatorDraft { lcore, owner_lcore, seed, count, depth, words, pause_ns, sends, by_address, .. } = operator;
+        let OperatorDraft { max_sge, windows, port, .. } = operator;
         let lcores = self.two_lcores(*lcore, *owner_lcore);
         let (own_bytes, bytes) =
             ((usize::from(*depth) + SLOTS_SPARE) * SLOT_BYTES, (WORDS_FIXED + usize::from(*words)) * WORD_BYTES);
-        let rights = "\"local-write\", \"remote-read\", \"remote-write\", \"remote-atomic\"";
+        let rights = match windows {
+            0 => "\"local-write\", \"remote-read\", \"remote-write\", \"remote-atomic\"",
+            _ => "\"local-write\", \"remote-atomic\", \"bind\"",
+        };
         for (name, bytes, rights) in [("own", own_bytes, "\"local-write\""), ("there", bytes, rights)] {
             line!(self, "[region.{name}]\ndevice = \"nic\"\nbytes = {bytes}\npages = \"4KiB\"\nrights = [{rights}]\n");
         }
@@ -84,6 +88,17 @@ impl Plan<'_> {
             true => [format!("connect = \"{address}\""), format!("listen = \"{address}\"")],
             false => ["qops", "tops"].map(|other| format!("peer = \"port.{other}\"")),
         };
+        let lends = match windows {
+            0 => String::new(),
+            _ => {
+                let has_immediates = far_keys.contains("immediates");
+                let immediates = if has_immediates { "" } else { "immediates = true\n" };
+                format!("ops_depth_wr = {}\nwindows = {windows}\n{immediates}", 2 * windows)
+            }
+        };
+        let mtu = if *by_address { String::new() } else { port.path_mtu_key() };
+        let keys =
+            [format!("{near_keys}{mtu}ops_depth_wr = {depth}\nmax_sge = {max_sge}\n"), format!("{far_keys}{lends}")];
         for (at, name, node) in [(0, "tops", OPERATOR), (1, "qops", OWNER)] {
             line!(
                 self,
@@ -96,19 +111,22 @@ impl Plan<'_> {
                 self,
                 "tx_depth_wr = {tx_depth_wr}\nsignal_every_wr = {signal_every_wr}\ninline_bytes = {inline_bytes}"
             );
-            line!(self, "{}", [format!("{near_keys}ops_depth_wr = {depth}\n"), far_keys.clone()][at]);
+            line!(self, "{}", keys[at]);
         }
         line!(self, "[stage.s{OPERATOR}]\nuse = \"operator\"\nlcore = \"c{}\"\npool = \"packets\"", lcores[0]);
         line!(self, "regions = [\"own\"]\nout = {{ a = \"port.tops\" }}");
         line!(
             self,
             "params = {{ seed = {seed}, count = {count}, depth = {depth}, words = {words}, pause_ns = {pause_ns}, \
-            sends = {sends}, fences = {}, asks = {} }}\n",
+            sends = {sends}, fences = {}, asks = {}, max_sge = {max_sge}, has_windows = {} }}\n",
             self.draft.by_wire,
-            port.options.map_or(0, |_| seed % u32::from(ASKS_END))
+            port.options.map_or(0, |_| seed % u32::from(ASKS_END)),
+            *windows > 0
         );
-        line!(self, "[stage.s{OWNER}]\nuse = \"owner\"\nlcore = \"c{}\"\npool = \"packets\"", lcores[1]);
-        line!(self, "regions = [\"there\"]\nout = {{ a = \"port.qops\" }}\nparams = {{ asked = {asked:?} }}\n");
+        let kind = if *windows > 0 { "lender" } else { "owner" };
+        line!(self, "[stage.s{OWNER}]\nuse = \"{kind}\"\nlcore = \"c{}\"\npool = \"packets\"", lcores[1]);
+        line!(self, "regions = [\"there\"]\nout = {{ a = \"port.qops\" }}");
+        line!(self, "params = {{ asked = {asked:?}, windows = {windows} }}\n");
     }
 
     /// The node that an injector leads to, unless it is a listener.

@@ -3,9 +3,9 @@
 
 use std::process::{Command, Output};
 
-use verbline::engine::{ConnectionsReport, OperationsReport, Report};
+use verbline::engine::{ConnectionsReport, OperationReport, OperationsReport, Report};
 use verbline::prelude::Machine;
-use verbline_tests::random::{draw, judge, run, with_least_pools};
+use verbline_tests::random::{draw, judge, run, run_without, with_least_pools};
 
 /// What a plan has whose packets go by a UDP socket.
 const BY_WIRE: &str = "\naddress = ";
@@ -74,6 +74,13 @@ fn two_lcores_a_thousand_drafts_are_valid_plans_and_every_kind_of_link_is_among_
         "meddler = ",
         "timers_max = ",
         "unsolicited_wait = ",
+        "late_share = ",
+        "spin_max = ",
+        "path_mtu = ",
+        "max_sge = 5",
+        "windows = 4",
+        "headroom_bytes = ",
+        "writer = ",
         BY_WIRE,
     ] {
         assert!(texts.iter().filter(|text| text.contains(word)).count() >= 10, "too few plans have {word}");
@@ -90,12 +97,19 @@ fn operations(report: &mut Report) -> &mut OperationsReport {
     port.operations.as_mut().expect("it carries some out")
 }
 
+/// Operations of this kind, at the port that binds windows.
+fn kind<'a>(report: &'a mut Report, name: &str) -> &'a mut OperationReport {
+    let port = report.ports.iter_mut().find(|port| port.name == "qops").expect("the plan has it");
+    let kinds = &mut port.operations.as_mut().expect("it carries some out").kinds;
+    kinds.iter_mut().find(|kind| kind.kind == name).expect("some were done")
+}
+
 /// A change of a report after which something cannot be true any more.
 type Tampering = fn(&mut Report);
 
 #[test]
 fn two_lcores_at_most_and_the_judge_sees_every_figure_that_is_off_by_one() {
-    let tamperings: [(&str, Tampering); 18] = [
+    let tamperings: [(&str, Tampering); 19] = [
         ("taken", |report| report.packets.taken += 1),
         ("free", |report| report.pools[0].free -= 1),
         ("rescues", |report| report.lcores[0].rescues = 1),
@@ -121,10 +135,8 @@ fn two_lcores_at_most_and_the_judge_sees_every_figure_that_is_off_by_one() {
         ("requests", |report| connections(report).requests += 1),
         ("completed", |report| operations(report).kinds[0].completed += 1),
         ("declined", |report| operations(report).declined += 1),
-        ("returned", |report| {
-            let counters = report.stages.iter_mut().flat_map(|stage| &mut stage.counters);
-            counters.filter(|counter| counter.name.starts_with("back_")).for_each(|counter| counter.value += 1);
-        }),
+        ("alloc_failed", |report| report.stages[0].alloc_failed += 1),
+        ("rx_posted", |report| report.ports.iter_mut().for_each(|port| port.rx_posted += 200)),
     ];
     let words = [
         "full = \"refuse\"",
@@ -137,12 +149,31 @@ fn two_lcores_at_most_and_the_judge_sees_every_figure_that_is_off_by_one() {
         "listen_with = ",
         "listener",
         "ring.u0",
-        "sent = ",
     ];
+    sees(&words, &tamperings);
+}
+
+#[test]
+fn two_lcores_at_most_and_the_judge_sees_figures_of_windows_and_the_like_that_are_off_by_one() {
+    let tamperings: [(&str, Tampering); 5] = [
+        ("bind", |report| kind(report, "bind").completed += 1),
+        ("invalidate", |report| kind(report, "invalidate").completed += 1),
+        ("fd_events", |report| report.stages.iter_mut().for_each(|stage| stage.fd_events += 1)),
+        ("fds_closed", |report| report.stages.iter_mut().for_each(|stage| stage.fds_closed += 1)),
+        ("returned", |report| {
+            let counters = report.stages.iter_mut().flat_map(|stage| &mut stage.counters);
+            counters.filter(|counter| counter.name.starts_with("back_")).for_each(|counter| counter.value += 1);
+        }),
+    ];
+    sees(&["ends = true", "lender", "words = 3", "count = 5", "watcher", "stage.wops"], &tamperings);
+}
+
+/// Holds a run of a plan that has these words to its judge, which misses each of these figures.
+fn sees(words: &[&str], tamperings: &[(&str, Tampering)]) {
     // Few have them all: pools are counted only for the one that does. It runs in this process, so
     // not by the wire.
     let has_all = |seed: &u64| {
-        let text = draw(*seed).text(&[0, 1], 1);
+        let text = draw(*seed).text(&[0, 1], 1, 40);
         words.iter().all(|word| text.contains(word)) && !text.contains(BY_WIRE)
     };
     let text = text((0..).find(has_all).expect("there are some"));
@@ -156,4 +187,20 @@ fn two_lcores_at_most_and_the_judge_sees_every_figure_that_is_off_by_one() {
         tamper(&mut report);
         assert_ne!(judge(&plan, &report), Vec::<String>::new(), "nobody misses {figure}");
     }
+}
+
+/// A limit that nothing comes near would hide a sum that is too small.
+#[test]
+fn two_lcores_at_most_and_a_run_has_few_more_descriptors_than_it_needs() {
+    let is_one = |seed: &u64| {
+        let text = draw(*seed).text(&[0, 1], 1, 40);
+        let has = |word: &str| text.contains(word);
+        ["ends = true", "writer = ", "listen = "].into_iter().all(has) && !has("connections_max") && !has(BY_WIRE)
+    };
+    let text = text((0..).find(is_one).expect("there are some"));
+    run(&text).unwrap();
+    let lacking = (1..100).find_map(|fewer| Some((fewer, run_without(&text, fewer).err()?)));
+    let (fewer, fault) = lacking.expect("it has a hundred more than it needs");
+    let fault = fault.lines().next().unwrap_or_default();
+    assert!(fewer <= 24 && fault.contains("Too many open files"), "with {fewer} fewer: {fault}");
 }
