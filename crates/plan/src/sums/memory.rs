@@ -45,17 +45,17 @@ struct Placed<'a> {
     bytes: u64,
 }
 
-/// What takes memory beside packets and regions.
+/// Consumers of memory beside packets and regions.
 struct Beside<'a> {
     raw: &'a RawPlan,
     ways: (&'a Links<'a>, &'a Edges),
     needs: &'a [(StageId, Needs)],
-    /// How many each lcore's completion queue holds.
+    /// The entries of each lcore's completion queue.
     completions: &'a [u64],
 }
 
 impl Beside<'_> {
-    /// Adds what queues and stages take; gives the greediest of both.
+    /// Adds the memory of queues and of stages. Returns the greediest of each.
     fn add(&self, sum: &mut Sum, sink: &Sink) -> [program::Greediest; 2] {
         [
             program::add_queues(self.raw, self.ways, self.completions, sum, sink),
@@ -64,7 +64,7 @@ impl Beside<'_> {
     }
 }
 
-/// The sums, and what the machine lacks without stopping the plan.
+/// Returns the sums, and notes of shortcomings that the plan runs with.
 pub(crate) fn check(
     raw: &RawPlan,
     ways: (&Links<'_>, &Edges),

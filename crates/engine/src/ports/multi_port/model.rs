@@ -254,8 +254,8 @@ fn what_cannot_be_sent_is_said_once_and_not_once_a_packet() {
     assert_eq!((refused(WRONG), refused(FULL)), (1, 0));
 }
 
-/// Regression: an error was logged every millisecond, as long as the device refused receives, which
-/// did not say why no peer could send.
+/// Regression: they were tried again every millisecond, and no log line said why no peer could
+/// send.
 #[test]
 fn receives_that_the_device_refuses_are_told_of_once() {
     use Step::{Arrive, Expect, Open, Pass, TakeOnly, Turn};
