@@ -18,7 +18,7 @@ pub fn normalised(text: &str) -> String {
     unwrapped(text).iter().map(|whole| line(whole)).collect::<Vec<_>>().join("\n")
 }
 
-/// Joins the lines of a stage's counters and times: where such a list breaks depends on its numbers.
+/// Joins the lines of a stage's counters and times: where a list breaks depends on its numbers.
 fn unwrapped(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for line in text.lines() {

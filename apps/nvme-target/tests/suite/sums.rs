@@ -5,6 +5,9 @@ use verbline::cli::App;
 use verbline::engine::Registry;
 use verbline::plan::{Hugepages, Inspection, Loader, Machine, Sum};
 
+use verbline_tests::assert_within_memory_sum;
+
+use crate::command::{has_verified, shipped};
 use crate::common::plan;
 
 fn inspect(text: &str, memory_bytes: u64) -> Inspection {
@@ -56,4 +59,10 @@ fn a_plan_whose_blocks_do_not_fit_is_refused_with_the_sum() {
     let Inspection { plan, diagnostics, .. } = inspect(&text, needed - 1);
     assert!(plan.is_none() && diagnostics.to_string().contains("region.disk"), "{diagnostics}");
     assert!(diagnostics.errors().any(|fault| fault.code() == "too-much-memory"), "{diagnostics}");
+}
+
+#[test]
+fn two_lcores_stay_within_the_sum_of_memory() {
+    let Some(run) = shipped(&[]) else { return };
+    assert_within_memory_sum(&run, has_verified);
 }
