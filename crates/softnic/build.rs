@@ -18,8 +18,8 @@ fn main() {
     }
 }
 
-/// The header that rdma-sys makes its bindings of. Where there is none, rdma-sys has said so
-/// before.
+/// The header from which rdma-sys generates its bindings. If it is missing, rdma-sys has reported
+/// that already.
 fn verbs_header() -> Option<String> {
     let library = pkg_config::Config::new().cargo_metadata(false).env_metadata(true).probe("libibverbs").ok()?;
     let folders = library.include_paths.iter().map(PathBuf::as_path).chain([Path::new("/usr/include")]);

@@ -1,5 +1,5 @@
-//! A request at a run's control socket: read as it stands, or refused with a code and words; and
-//! what was read is written so that it is read again.
+//! A request at a run's control socket is read whole, or refused with a code and words. A request
+//! that was read and is written again reads as the same request.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

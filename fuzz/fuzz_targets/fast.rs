@@ -1,4 +1,4 @@
-//! FAST: a datagram is refused at a place that it has, or decoded; a recording is split without a
+//! FAST: a datagram is decoded, or refused at an offset within it; a recording is split without a
 //! byte left over.
 #![no_main]
 

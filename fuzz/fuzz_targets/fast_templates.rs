@@ -1,4 +1,4 @@
-//! FAST templates: an XML document is refused, or decodes anything without a panic.
+//! FAST templates: an XML document is refused, or its templates decode any bytes without a panic.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -10,7 +10,7 @@ fuzz_target!(|text: &str| {
     assert!(ids.is_sorted());
     let (mut decoder, mut message) = (Decoder::new(templates), Message::new());
     for id in ids.iter().take(4) {
-        // A presence map with everything, the id, and bytes of all sorts.
+        // A presence map with all bits set, the id, and bytes of all sorts.
         let mut bytes = vec![0xff];
         bytes.extend(stop_bit(*id));
         bytes.extend((0..=255).rev());

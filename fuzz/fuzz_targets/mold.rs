@@ -1,5 +1,5 @@
-//! MoldUDP64: a packet is refused, or it has as many messages as it says and its bytes are all of
-//! theirs.
+//! MoldUDP64: a packet is refused, or has as many messages as it says, and they use all of its
+//! bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -8,7 +8,7 @@ use tick_to_trade::mold::Packet;
 
 /// A session of ten bytes, a sequence number, a count.
 const HEADER_BYTES: usize = 20;
-/// What stands before each message.
+/// The length field before each message.
 const LENGTH_BYTES: usize = 2;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -1,5 +1,5 @@
-//! Capsules of NVMe over Fabrics: any bytes are a command that is written as it was read, or an
-//! error that names a field; and whatever a command says of blocks stays within a namespace.
+//! Capsules of NVMe over Fabrics: any bytes are a command, which is written as it was read, or an
+//! error that names a field. The blocks of any command lie within a namespace.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -59,7 +59,7 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok(message) = Message::read(bytes) {
         let mut written = [0; WRITTEN_BYTES_MAX];
         let len = message.write(&mut written);
-        // What is offered and can't be used is not written.
+        // An offer that can't be used is not written.
         if !matches!(message.body, Body::Negotiate(offer) if offer.hash.is_err()) {
             assert_eq!(Message::read(&written[..len]), Ok(message));
         }

@@ -1,4 +1,4 @@
-//! A plan's text: no text panics or hangs the loader, and what it says of one stays readable.
+//! A plan's text: no text panics or hangs the loader, and its diagnostics stay readable.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
 //! The private data of a connection manager's rejection: shown as words if it is words, and never
-//! as something else.
+//! with control characters.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

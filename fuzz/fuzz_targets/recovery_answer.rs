@@ -1,5 +1,6 @@
-//! What a follower gets while a message is missing: of the stream, messages that are sent again,
-//! and snapshots. It takes what it asked for, counts the rest, and each message becomes one thing.
+//! The packets that a follower gets while a message is missing: of the stream, repeated messages,
+//! and snapshots. It takes those that it asked for and counts the rest, and each message is counted
+//! as exactly one outcome.
 #![no_main]
 
 use std::cell::RefCell;
@@ -13,7 +14,7 @@ mod feed;
 use feed::{ANSWER_LEN_BYTES, Feed};
 
 const PACKETS: usize = 16;
-/// Of fair answers, after what was false: more than any recovery takes.
+/// Steps with true answers, after the false ones: more than any recovery takes.
 const STEPS: usize = 400;
 const STEP_NS: u64 = 1_000;
 
@@ -26,7 +27,7 @@ fuzz_target!(|bytes: &[u8]| FEED.with_borrow(|feed| {
     let mut now_ns = 1;
     let mut rest = bytes;
     for _ in 0..PACKETS {
-        // A byte says from whom it comes, another how long it is.
+        // A byte gives the sender, another the length.
         let [kind, len_bytes, behind @ ..] = rest else { break };
         let (packet, behind) = behind.split_at(usize::from(*len_bytes).min(behind.len()));
         rest = behind;
@@ -50,7 +51,7 @@ fn take(follower: &mut Follower, kind: u8, packet: &[u8], now_ns: u64) {
     while follower.next_request(now_ns).is_some() {}
 }
 
-/// What holds at any moment.
+/// The invariants at any moment.
 fn judge(follower: &Follower) {
     let counts = follower.counts();
     assert!(counts.retransmitted <= counts.missing, "{counts:?}");
@@ -58,7 +59,8 @@ fn judge(follower: &Follower) {
     assert!(follower.deadline_ns(1).is_some() != follower.is_live());
 }
 
-/// The server answers from here on. Where that brings all back, whatever came has become one thing.
+/// The server answers from here on. If that recovers everything, each message that came is counted
+/// as exactly one outcome.
 fn recover(feed: &Feed, follower: &mut Follower, mut now_ns: u64) {
     let mut services = feed.services();
     let mut told = |_: &_, _, _, _| {};

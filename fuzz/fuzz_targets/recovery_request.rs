@@ -1,5 +1,6 @@
-//! Requests for messages and for snapshots: each is counted, and answered by one packet of what was
-//! asked for, or not at all. A client asks several times, as one that fetches a snapshot does.
+//! Requests for messages and for snapshots: each is counted, and answered by at most one packet,
+//! which holds the requested messages or snapshot. A client asks several times, as one that fetches
+//! a snapshot does.
 #![no_main]
 
 use std::cell::RefCell;
@@ -13,7 +14,7 @@ use tick_to_trade::recovery::{Answered, REQUEST_LEN_BYTES, Request, Services, Sn
 mod feed;
 use feed::{ANSWER_LEN_BYTES, Feed};
 
-/// A byte says whom it goes to.
+/// A byte gives the addressee.
 const ASKED_LEN_BYTES: usize = 1 + REQUEST_LEN_BYTES;
 const REQUESTS: usize = 8;
 
@@ -32,7 +33,7 @@ fuzz_target!(|bytes: &[u8]| FEED.with_borrow(|feed| {
     }
 }));
 
-/// What it is answered by, and what was asked: only a request is answered.
+/// The answer, and the request that it is for: only a request is answered.
 fn answer<'a>(request: &[u8], answered: Answered, out: &'a [u8]) -> Option<(Request, Packet<'a>)> {
     let Answered::Bytes(len_bytes) = answered else { return None };
     let request = Request::parse(request).expect("only a request is answered");
@@ -55,7 +56,7 @@ fn again(feed: &Feed, services: &mut Services, request: &[u8]) {
     for (message, sequence) in packet.messages().zip(request.sequence..) {
         assert_eq!(Some(message), feed.message(sequence), "{sequence}");
     }
-    // It stops before what does not fit, or is not there.
+    // The answer stops before a message that does not fit, or does not exist.
     let next = feed.message(request.sequence + u64::from(packet.count()));
     let has_room = |message: &[u8]| answered_bytes(&packet) + 2 + message.len() <= ANSWER_LEN_BYTES;
     assert!(packet.count() == request.count || !next.is_some_and(has_room), "there was more");

@@ -1,6 +1,6 @@
-//! RoCE datagrams and messages of connection management: any bytes are a packet that is written as
-//! it was read, or an error; and a conversation of two queue pairs into which the bytes put what
-//! they like ends with everything given back.
+//! RoCE datagrams and messages of connection management: any bytes are a packet, which is written
+//! as it was read, or an error. Two queue pairs converse while the bytes inject and change
+//! datagrams; in the end both have given everything back.
 #![no_main]
 
 use std::net::Ipv4Addr;
@@ -126,8 +126,8 @@ impl Half {
     }
 }
 
-/// The bytes say what becomes of each datagram: it comes, is lost, comes twice, or is changed; and
-/// where they say so, they are a datagram themselves.
+/// The bytes decide the fate of each datagram: it comes, is lost, comes twice, or is changed. They
+/// may also be a datagram themselves.
 fn converses(bytes: &[u8]) {
     let (mut halves, mut now_ns, mut bytes) = ([half(0), half(1)], 0, bytes);
     let mut out = [0; 256 + HEADERS_MAX_BYTES];

@@ -5,11 +5,11 @@
 //!     udp_pingpong both 127.0.0.1 127.0.0.2 [COUNT] [BYTES]
 //!
 //! `both` starts the other process itself. The server listens on UDP port 4791 of its address, as
-//! RoCE v2 has it, and echoes what a queue pair receives; the client connects by `rdma_cm`'s
-//! messages, and prints the time of half a round trip. `bare-server` and `bare-client` do the same
-//! with bare datagrams, to compare with. This is no link: one datagram a call, both sides
-//! spinning, and checksums of what comes are not checked, for a socket doesn't tell what they
-//! cover.
+//! RoCE v2 does, and echoes each message that a queue pair receives. The client connects by
+//! `rdma_cm`'s messages and prints the time of half a round trip. `bare-server` and `bare-client`
+//! do the same with bare datagrams, for comparison. This is no full link: one datagram a call, and
+//! both sides spin. Checksums of received packets are not checked, because a socket doesn't give
+//! the headers that they cover.
 
 use std::collections::hash_map::RandomState;
 use std::env;
@@ -74,7 +74,7 @@ struct End {
     buffer: Vec<u8>,
 }
 
-/// A number that a stranger can't know.
+/// A number that nobody can guess.
 fn random() -> u32 {
     RandomState::new().build_hasher().finish() as u32
 }
@@ -104,14 +104,14 @@ impl End {
         Ok(Route { addresses, source_port: ROCE_PORT, traffic_class: 0 })
     }
 
-    /// Takes in what has come, and sends what is to be sent.
+    /// Receives the datagrams that have come, and sends those that are due.
     fn turn(&mut self) -> Result<(), Failure> {
         let now_ns = self.now_ns();
         loop {
             match self.socket.recv_from(&mut self.buffer) {
                 Ok((len, from)) => self.arrived(now_ns, len, from),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                // A datagram of before came to a port that nobody had.
+                // An earlier datagram reached a port at which nobody listened.
                 Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
                 Err(error) => return Err(error.into()),
             }
@@ -138,21 +138,21 @@ impl End {
         if let Received::Management(management) = self.engine.receive(now_ns, arrival, datagram, &mut self.memory)
             && management.qkey == MANAGEMENT_QKEY
         {
-            // What is discarded is counted by nobody here.
+            // The example does not count discarded messages.
             let _ = self.manager.receive(now_ns, random(), from.ip(), management.payload);
         }
     }
 
     fn send(&self, route: &Route, len: usize) -> Result<(), Failure> {
         match self.socket.send_to(&self.buffer[..len], (route.addresses.destination(), ROCE_PORT)) {
-            // As if it were lost on the way.
+            // Counts as a datagram lost on the way.
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(()),
             sent => sent.map(|_| ()).map_err(Failure::from),
         }
     }
 
-    /// A queue pair of that number, connected, with receives posted.
+    /// Opens a queue pair of this number, connected, with receives posted.
     fn open(&mut self, qpn: Qpn, to: IpAddr, peer_qpn: Qpn, [receives, sends]: [Psn; 2]) -> Result<(), Failure> {
         let capacity = Capacity { sends: DEPTH, send_sges: 1, inline_bytes: 0, receive_sges: 1 };
         let owner = Owner { domain: 0, qpn };
@@ -290,7 +290,7 @@ fn bare_server(own: IpAddr) -> Result<(), Failure> {
 }
 
 fn bare_client(own: IpAddr, to: IpAddr, count: usize, bytes: u32) -> Result<(), Failure> {
-    // The headers of a packet are as many bytes more.
+    // A RoCE packet's headers are as long.
     let (socket, mut buffer, len) = (bare_socket(own)?, vec![7; 1 << 16], bytes as usize + 16);
     let mut half_trips_ns = Vec::with_capacity(count);
     for _ in 0..count {

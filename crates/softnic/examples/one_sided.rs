@@ -1,8 +1,8 @@
 //! RDMA WRITEs and READs in lists, called as C programs call verbs, beside libc's memcpy between
 //! the same buffers in the same run: `cargo run --release -p verbline-softnic --example one_sided`.
 //!
-//! Prints the least of some passes, since the machine may be shared: nanoseconds each, and how much
-//! that is of the bare copy.
+//! Prints the fastest of several passes, since the machine may be shared: nanoseconds per
+//! operation, and the ratio to the bare copy.
 #![allow(clippy::undocumented_unsafe_blocks, missing_docs)]
 
 #[path = "../tests/suite/harness/mod.rs"]
@@ -16,7 +16,7 @@ use std::time::Instant;
 const PASSES: usize = 20;
 const BYTES_A_PASS: usize = 64 << 20;
 
-/// Nanoseconds of one of `count` that `pass` does, least of the passes.
+/// Nanoseconds per operation, if `pass` does `count`: the fastest of several passes.
 fn least(count: usize, mut pass: impl FnMut()) -> f64 {
     let times = (0..PASSES).map(|_| {
         let began = Instant::now();
@@ -26,7 +26,7 @@ fn least(count: usize, mut pass: impl FnMut()) -> f64 {
     times.fold(f64::INFINITY, f64::min)
 }
 
-/// What to add to an address to get to the next page.
+/// The distance from an address to the next page.
 fn to_page(addr: u64) -> usize {
     (addr.wrapping_neg() % 4096) as usize
 }

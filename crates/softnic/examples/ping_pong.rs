@@ -3,7 +3,7 @@
 //! [rounds]`.
 //!
 //! Prints nanoseconds one way (the tenth percentile of batches, since the machine may be shared)
-//! and the ratio, which is what means something there.
+//! and the ratio, which is the meaningful figure on a shared machine.
 #![allow(clippy::undocumented_unsafe_blocks, missing_docs)]
 
 #[path = "../tests/suite/harness/mod.rs"]
@@ -233,8 +233,8 @@ fn stream(messages: u64, bytes: usize, batch: usize) -> f64 {
     messages as f64 / elapsed / 1e6
 }
 
-/// What each call costs on one core, nothing being shared: the tenth percentile of rounds of 32
-/// calls each, in cycles of the time-stamp counter a call.
+/// Prints the cost of each call on one core, with nothing shared: the tenth percentile of rounds of
+/// 32 calls each, in cycles of the time-stamp counter a call.
 fn steps(rounds: usize, bytes: usize, inline: bool) {
     const CALLS: usize = 32;
     pin(0);

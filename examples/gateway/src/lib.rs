@@ -1,4 +1,4 @@
-//! The stages of a gateway: orders of ordinary sockets in, a queue pair out.
+//! The stages of a gateway: orders arrive at an ordinary socket and leave by a queue pair.
 #![forbid(unsafe_code)]
 
 pub mod message;
@@ -32,10 +32,10 @@ impl Keys for Settings {
     ];
 }
 
-/// The socket of the clients: the gate opens and answers by it, and the app's thread listens.
+/// The clients' socket. The gate opens it and answers by it; the app's thread receives from it.
 pub type Socket = Arc<OnceLock<UdpSocket>>;
 
-/// Lets orders through to the market, and tells clients what became of them.
+/// Passes orders on to the market, and tells clients what became of them.
 struct Gate {
     socket: UdpSocket,
     quantity_max: u32,
@@ -44,8 +44,8 @@ struct Gate {
 }
 
 impl Gate {
-    /// One system call an answer: clients are ordinary sockets. A client whose socket is full is
-    /// told nothing, as UDP is.
+    /// One system call an answer: clients are ordinary sockets. An answer to a full socket is lost,
+    /// as with all UDP.
     fn answer(&self, message: Message, word: &str) {
         let mut text = [0_u8; 32];
         let left = {
@@ -60,7 +60,7 @@ impl Gate {
 impl Stage for Gate {
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
         for packet in input.drain_front(input.len()) {
-            // Only what a port has received has a time.
+            // Only packets that a port has received have a timestamp.
             let is_injected = packet.timestamp() == 0;
             match Message::of_bytes(packet.data()) {
                 None => out.drop(packet, MALFORMED),
@@ -98,7 +98,8 @@ impl Stage for Exchange {
     }
 }
 
-/// Names the stages, and says how each is made. What the gate opens is put into `shared`.
+/// Registers the stages with their constructors. The gate puts the socket that it opens into
+/// `shared`.
 pub fn register(registry: &mut Registry, shared: &Socket) {
     registry.section_of::<Settings>("gateway", "where orders come from, and which are let through");
     let spec = StageSpec {

@@ -14,7 +14,7 @@ use gateway::message::Message;
 use verbline::engine::Refused;
 use verbline::prelude::*;
 
-/// Between two looks at a socket that has nothing.
+/// The pause between two looks at an empty socket.
 const PAUSE: Duration = Duration::from_millis(1);
 
 #[derive(Default)]
@@ -54,7 +54,7 @@ impl App for Command {
 fn listen(socket: &UdpSocket, orders: &Injector, observer: &Observer, interrupter: &Interrupter) {
     let mut bytes = [0; 64];
     while !observer.is_stopping() {
-        // The lcore answers by the same socket, which therefore never blocks.
+        // The lcore answers by the same socket, so the socket never blocks.
         let Ok((len, SocketAddr::V4(client))) = socket.recv_from(&mut bytes) else {
             thread::sleep(PAUSE);
             continue;

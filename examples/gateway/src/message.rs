@@ -1,11 +1,11 @@
-//! What travels between the thread, the lcore and the market: an order, and whom to answer.
+//! The message between the thread, the lcore and the market: an order, and the client to answer.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 /// Bytes of a message.
 pub const BYTES: usize = 15;
 
-/// An order, or what became of it.
+/// An order, or its outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
     pub client: SocketAddrV4,
@@ -15,7 +15,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// An order as a client writes it: `NUMBER QUANTITY`.
+    /// Parses an order as a client writes it: `NUMBER QUANTITY`.
     pub fn asked(client: SocketAddrV4, text: &str) -> Option<Message> {
         let (order, quantity) = text.trim().split_once(' ')?;
         Some(Message { client, order: order.parse().ok()?, quantity: quantity.parse().ok()?, is_filled: false })
@@ -31,7 +31,7 @@ impl Message {
         bytes
     }
 
-    /// `None`: these bytes are no message.
+    /// `None`: these bytes are not a message.
     pub fn of_bytes(bytes: &[u8]) -> Option<Message> {
         let bytes: &[u8; BYTES] = bytes.try_into().ok()?;
         let [a, b, c, d, port_0, port_1, order @ .., is_filled] = *bytes;

@@ -1,5 +1,5 @@
-//! The whole program: clients are answered, and an operator's word ends the run, which accounts for
-//! every packet.
+//! The whole program: clients get answers, and an operator's `halt` ends the run, which accounts
+//! for every packet.
 
 use std::net::UdpSocket;
 use std::process::{Command, Stdio};
@@ -21,14 +21,14 @@ fn orders_are_filled_or_refused_and_a_word_ends_the_run() -> Result<(), Any> {
     let client = UdpSocket::bind("127.0.0.1:0")?;
     client.connect(address)?;
     client.set_read_timeout(Some(Duration::from_millis(100)))?;
-    // Until it listens nobody answers, or the kernel refuses at once.
+    // Until the program listens, nobody answers, or the kernel refuses at once.
     let first = (0..300).find_map(|_| {
         let answer = ask(&client, "1 100").ok();
         answer.is_none().then(|| std::thread::sleep(Duration::from_millis(50)));
         answer
     });
     assert_eq!(first.as_deref(), Some("1 filled"));
-    // What was asked again is answered again.
+    // A repeated question is answered again.
     while client.recv(&mut [0; 64]).is_ok() {}
     client.set_read_timeout(Some(Duration::from_secs(10)))?;
     let answers = ["2 1000", "3 1001", "buy"].map(|order| ask(&client, order).unwrap_or_default());

@@ -24,7 +24,7 @@ impl Stage for Pulse {
     }
 }
 
-/// Names the stage, for `use = "pulse"` in a plan, and says how one is made.
+/// Registers the stage, for `use = "pulse"` in a plan, with its constructor.
 pub fn register(registry: &mut Registry) {
     let spec = StageSpec {
         outputs: &["beat"],

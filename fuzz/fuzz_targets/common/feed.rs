@@ -1,21 +1,21 @@
-//! A short feed, its server, and a follower that has lost some of it.
+//! A short feed, its server, and a follower that has lost a part of the feed.
 
 use tick_to_trade::book::BookSpec;
 use tick_to_trade::generator::{Generator, GeneratorSpec};
 use tick_to_trade::mold::Packet;
 use tick_to_trade::recovery::{Follower, FollowerSpec, Services, ServicesSpec};
 
-/// The room for an answer.
+/// The size of the buffer for an answer.
 pub const ANSWER_LEN_BYTES: usize = 300;
 
 const INSTRUMENTS: u16 = 3;
 const FRAMES: usize = 60;
 const MESSAGES: u16 = 2;
-/// What a follower has lost: these frames.
+/// The frames that a follower has lost.
 const LOST: std::ops::Range<usize> = 40..44;
 
 pub struct Feed {
-    /// As it stands behind the last frame.
+    /// The generator's state after the last frame.
     pub generator: Generator,
     frames: Vec<Vec<u8>>,
 }
@@ -37,7 +37,7 @@ impl Feed {
         self.frames.iter().map(|frame| Packet::parse(frame).expect("it is MoldUDP64"))
     }
 
-    /// A message of the feed, if it has been sent.
+    /// A message of the feed, if it was sent.
     #[allow(dead_code, reason = "one target asks")]
     pub fn message(&self, sequence: u64) -> Option<&[u8]> {
         let at = usize::try_from(sequence.checked_sub(1)?).ok()?;
@@ -45,14 +45,14 @@ impl Feed {
         Packet::parse(frame).expect("it is MoldUDP64").messages().nth(at % usize::from(MESSAGES))
     }
 
-    /// A server that has kept all of it.
+    /// A server that has kept the whole feed.
     pub fn services(&self) -> Services {
         let mut services = Services::new(ServicesSpec { kept_messages: 128, orders_max: 64 });
         self.packets().for_each(|packet| services.keep(&packet));
         services
     }
 
-    /// A follower that waits for what it has lost.
+    /// A follower that waits for the lost frames.
     #[allow(dead_code, reason = "one target follows")]
     pub fn behind_a_gap(&self) -> Follower {
         let mut follower = Follower::new(FollowerSpec {

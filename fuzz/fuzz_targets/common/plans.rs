@@ -1,5 +1,5 @@
-//! What must hold of whatever the loader says of a text and flags. The catalog and the machine are
-//! those of the plan crate's tests, the same wherever a fault is run again.
+//! What must hold of the loader's answer to any text and flags. The catalog and the machine are
+//! those of the plan crate's tests, so that a fault is the same wherever it is run again.
 #![allow(dead_code, unused_imports, reason = "each target uses its own part")]
 
 #[path = "../../../crates/plan/tests/suite/common/mod.rs"]
@@ -10,7 +10,7 @@ pub(crate) use common::GOOD;
 /// A hundred errors and as many warnings, each of a few kilobytes.
 const SHOWN_BYTES_MAX: usize = 2 << 20;
 
-/// Loads, and uses everything that comes of it.
+/// Loads the plan, and uses every part of the result.
 pub(crate) fn exercise(text: &str, flags: &[&str]) {
     let inspection = common::loader().sets(flags.iter().copied()).inspect_str("fuzz.toml", text);
     assert_eq!(inspection.plan.is_none(), inspection.diagnostics.errors().count() > 0);
