@@ -1,5 +1,5 @@
-//! A real browser that shows a page to a test: Debian's Chromium without a window, told what to do
-//! by the DevTools protocol on a pair of pipes.
+//! A real browser that shows a page to a test: Debian's Chromium without a window, controlled by
+//! the DevTools protocol on a pair of pipes.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,21 +12,22 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// A page that shows nothing for longer has failed, however busy the machine.
+/// The longest wait for a page: one that shows nothing by then has failed, however busy the
+/// machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The programs that are tried, in order.
+/// The programs to try, in order.
 const PROGRAMS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
 /// A port of this machine that was free a moment ago.
 ///
 /// # Panics
-/// None is.
+/// If no port is free.
 pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port is free").port()
 }
 
-/// A browser with one page, which is closed when this is dropped.
+/// A browser with one page. Dropping it closes the browser.
 #[derive(Debug)]
 pub struct Browser {
     child: Child,
@@ -39,11 +40,11 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Opens a page; `None` where no such browser is installed.
+    /// Opens a page; `None` if no such browser is installed.
     pub fn open(url: &str) -> Option<Browser> {
         let program = PROGRAMS.into_iter().find(|program| Command::new(program).arg("--version").output().is_ok())?;
         let profile = tempfile::tempdir().expect("a folder for the browser's profile");
-        // It reads what it is told from descriptor 3, and answers at 4.
+        // The browser reads commands from descriptor 3, and answers at 4.
         let mut command = Command::new("sh");
         command
             .args([
@@ -78,8 +79,8 @@ impl Browser {
         Some(browser)
     }
 
-    /// Opens the page of a run whose metrics are served at `port` of this machine, once that
-    /// listens, and waits for figures of it.
+    /// Opens the page of a run that serves its metrics at `port` of this machine, once the port
+    /// listens, and waits for its figures.
     pub fn of_run(port: u16) -> Option<Browser> {
         let deadline = Instant::now() + PATIENCE;
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
@@ -94,7 +95,7 @@ impl Browser {
     /// Calls a method of the protocol.
     ///
     /// # Panics
-    /// The browser refuses it, or is gone.
+    /// If the browser refuses the call, or is gone.
     pub fn call(&mut self, method: &str, params: Value) -> Value {
         self.last_id += 1;
         let mut ask = json!({ "id": self.last_id, "method": method, "params": params });
@@ -130,7 +131,7 @@ impl Browser {
     /// Waits until an expression of the page's script is true.
     ///
     /// # Panics
-    /// It is not for a long time.
+    /// If it stays false for a long time.
     pub fn wait_for(&mut self, expression: &str) {
         let deadline = Instant::now() + PATIENCE;
         while self.value(expression) != true {
@@ -146,26 +147,26 @@ impl Browser {
         self.call("Input.dispatchKeyEvent", json!({ "type": "keyUp", "key": key }));
     }
 
-    /// The size of the page's window, in CSS pixels.
+    /// Sets the size of the page's window, in CSS pixels.
     pub fn resize(&mut self, width: u32, height: u32) {
         let metrics = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500 });
         self.call("Emulation.setDeviceMetricsOverride", metrics);
     }
 
-    /// The user's choice between a light and a dark screen.
+    /// Sets the user's choice between a light and a dark screen.
     pub fn set_dark(&mut self, is_dark: bool) {
         let value = if is_dark { "dark" } else { "light" };
         let features = json!([{ "name": "prefers-color-scheme", "value": value }]);
         self.call("Emulation.setEmulatedMedia", json!({ "features": features }));
     }
 
-    /// What the page looks like, as PNG.
+    /// A screenshot of the page, as PNG.
     pub fn picture(&mut self) -> Vec<u8> {
         let picture = self.call("Page.captureScreenshot", json!({ "format": "png" }));
         Base64::decode_vec(picture["data"].as_str().expect("a picture")).expect("it is base64")
     }
 
-    /// Errors that the page's script or its loading has caused so far.
+    /// Errors of the page's script or its loading so far.
     pub fn faults(&self) -> &[String] {
         &self.faults
     }
@@ -173,7 +174,7 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // It may be gone already.
+        // The browser may be gone already.
         let _ = Pid::from_raw(self.child.id().cast_signed()).map(|group| kill_process_group(group, Signal::KILL));
         let _ = self.child.wait();
     }

@@ -1,6 +1,6 @@
-//! A program that may do nothing that another process could see: a seccomp filter kills it at the
-//! first system call by which it would create, open for writing, bind or connect something, or
-//! write to anything but its standard output and standard error.
+//! Runs a program that must have no effect outside its process: a seccomp filter kills it at the
+//! first system call that would create something, open it for writing, bind or connect it, or write
+//! to anything but standard output and standard error.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -15,13 +15,13 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 impl Program {
-    /// Runs it to its end under the filter. What breaks the rule ends by SIGSYS.
+    /// Runs the program to its end under the filter. SIGSYS ends a program that breaks the rule.
     ///
     /// # Panics
-    /// If this machine takes no filter.
+    /// If this machine supports no filter.
     pub fn run_without_effects(&self) -> Finished {
         let (turn, mut command) = (Turn::take(), self.command());
-        // The filter is that of a thread, and of the processes that it starts.
+        // A filter applies to a thread, and to the processes that it starts.
         let started = std::thread::scope(|scope| {
             let filtered = || {
                 filter().and_then(|filter| Ok(seccompiler::apply_filter(&filter)?)).expect("a seccomp filter");
@@ -49,7 +49,7 @@ fn filter() -> Result<BpfProgram, Failure> {
     Ok(filter.try_into()?)
 }
 
-/// The flags of open(2), its argument of this number, ask for more than to read.
+/// Matches flags of open(2), in the argument of this number, that ask for more than reading.
 fn opening(argument: u8) -> Result<Vec<SeccompRule>, Failure> {
     let flags = [libc::O_WRONLY, libc::O_RDWR, libc::O_CREAT, libc::O_TRUNC];
     let rule = |flag: libc::c_int| {
@@ -60,7 +60,7 @@ fn opening(argument: u8) -> Result<Vec<SeccompRule>, Failure> {
     flags.into_iter().map(rule).collect()
 }
 
-/// Calls that have effects, whatever their arguments, or whose arguments no filter sees.
+/// Calls with effects, whatever their arguments, or whose arguments a filter can't see.
 const WHOLE: &[i64] = &[
     libc::SYS_accept4,
     libc::SYS_bind,
@@ -95,7 +95,7 @@ const WHOLE: &[i64] = &[
     libc::SYS_utimensat,
 ];
 
-/// Those that newer architectures have in one form only.
+/// Older forms of these calls, which newer architectures lack.
 #[cfg(target_arch = "x86_64")]
 const WHOLE_X86: &[i64] = &[
     libc::SYS_creat,

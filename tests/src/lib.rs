@@ -1,10 +1,10 @@
-//! What tests of whole programs share: a command run to its end under a time limit, a terminal to
-//! run it in, and the places of the repository that it is given.
+//! Helpers for tests of whole programs: they run a command to its end under a time limit, give it a
+//! terminal, and name the files of the repository that it needs.
 //!
-//! Guarantees: a run that hangs is killed and shown, never waited for without end; runs that take
-//! whole cores run one after another, whatever runs the tests; what a program says of the machine
-//! is taken apart from the rest of what it says ([`SaidNote`]); what a test can't do here it says
-//! with [`skipped`], and in CI that is a failure.
+//! Guarantees: a run that hangs is killed and shown, never awaited without end. Runs that take
+//! whole cores run one after another, whatever runs the tests. A program's notes about the machine
+//! are separated from the rest of its output ([`SaidNote`]). A test that can't show something here
+//! says so with [`skipped`], and in CI that is a failure.
 #![forbid(unsafe_code)]
 
 mod browser;
@@ -32,18 +32,18 @@ pub use report::{assert_report_holds, report_faults};
 pub use shown::{assert_fits, normalised};
 pub use terminal::{Terminal, terminal_pair};
 
-/// The repository.
+/// The root of the repository.
 pub fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_owned()
 }
 
-/// A plan that is shipped, by its stem.
+/// A shipped plan, by its file's stem.
 pub fn config(stem: &str) -> PathBuf {
     root().join("config").join(stem).with_extension("toml")
 }
 
-/// The recorded MOEX feed: `VERBLINE_MOEX_DIR`, or where it lies beside the repository.
+/// The recorded MOEX feed: in `VERBLINE_MOEX_DIR`, or beside the repository.
 ///
 /// # Panics
 /// In CI, if it is in neither place: CI has the recording.
@@ -57,19 +57,19 @@ pub fn recording() -> Option<PathBuf> {
     None
 }
 
-/// An address of this host that no other test's software RNIC has at the same time: the process's
-/// number is in it.
+/// An address of this host that no other test's software RNIC has at the same time: it contains the
+/// process's number.
 pub fn own_address(last: u8) -> Ipv4Addr {
     let pid = std::process::id();
     Ipv4Addr::new(127, 0x40 | (pid >> 8) as u8 & 0x3f, pid as u8, last)
 }
 
-/// Arguments that give two lcores of a shipped plan all the time they need to drain: on a busy
-/// machine a thread may be kept from its CPU for seconds. The CPUs are any two that this process
-/// may use, as the shipped plans say.
+/// Arguments that give two lcores of a shipped plan ample time to drain: on a busy machine a thread
+/// may be kept from its CPU for seconds. The CPUs are any two that this process may use, as the
+/// shipped plans say.
 ///
 /// # Panics
-/// In CI, if there is one CPU only; and if the machine has two of which `./x test` gave this test
+/// In CI, if there is only one CPU. Also if the machine has two and `./x test` gave this test only
 /// one, since its name does not say that it needs both.
 pub fn two_lcores(lcores: [&str; 2]) -> Option<Vec<String>> {
     let cpus = Machine::detect().cpus.len();
@@ -84,8 +84,8 @@ pub fn two_lcores(lcores: [&str; 2]) -> Option<Vec<String>> {
     Some(lcores.into_iter().flat_map(|lcore| ["--set".to_owned(), format!("lcore.{lcore}.drain=60s")]).collect())
 }
 
-/// The keys that a diagnostic about an unknown one lists, e.g. where a test asks for one that is
-/// like none.
+/// The keys that a diagnostic about an unknown key lists, e.g. if the test's key is like none of
+/// them.
 pub fn keys_listed(said: &str) -> Vec<String> {
     let said = unwrapped(said);
     let list = said.split_once("the keys here are ").map_or("", |(_, list)| list);
@@ -93,15 +93,16 @@ pub fn keys_listed(said: &str) -> Vec<String> {
     list.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// The text with every run of white space as one space: for sentences that may be wrapped anywhere.
+/// The text with all white space collapsed to single spaces: for sentences that may be wrapped
+/// anywhere.
 pub fn unwrapped(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Says that a test can't show here what it should.
+/// Reports that a test can't show here what it should.
 ///
 /// # Panics
-/// If the environment has `CI`: there a test that shows nothing is a failure.
+/// If `CI` is set in the environment: there a test that shows nothing is a failure.
 pub fn skipped(why: &str) {
     assert!(std::env::var_os("CI").is_none(), "CI must not skip this: {why}");
     eprintln!("skipped: {why}");

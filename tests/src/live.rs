@@ -1,7 +1,7 @@
-//! A run looked at while it lasts, as a person does: by `stats --json` of the same program.
+//! Looks at a run while it lasts, as a person does: by `stats --json` of the same program.
 //!
-//! A test that wants a run to have done something waits for that, and then ends the run. A run of
-//! some seconds may have done nothing on a machine that is busy.
+//! A test that wants a run to have done something waits for that, and then ends the run: on a busy
+//! machine a run of a fixed few seconds may have done nothing.
 
 use std::ffi::OsStr;
 use std::process::Stdio;
@@ -13,27 +13,27 @@ use serde_json::Value;
 use crate::program::{Finished, PATIENCE, Program, Started};
 use crate::report::assert_report_holds;
 
-/// How often a run is asked; each time starts a process.
+/// The interval between questions to a run; each question starts a process.
 const ASK_EVERY: Duration = Duration::from_millis(20);
 
 impl Program {
-    /// The same, whose runs listen in this folder, where no other test's do.
+    /// Like this program, but its runs listen in this folder, where no other test's runs do.
     pub fn listening_in(&self, folder: &std::path::Path) -> Program {
         self.with_env("XDG_RUNTIME_DIR", folder.to_str().expect("the path is UTF-8"))
     }
 
-    /// The report so far of a run in the folder that this program's runs listen in: that of a name,
-    /// or of the only one.
+    /// The report so far of a run in the folder where this program's runs listen: the run of this
+    /// name, or the only run.
     pub fn live(&self, name: Option<&str>) -> Option<Value> {
         let words = ["stats", "--json"].into_iter().chain(name);
         let output = self.instead(words).command().output().expect("the program starts");
         serde_json::from_slice(&output.stdout).ok()
     }
 
-    /// Waits until the report of that run is so.
+    /// Waits until the report of that run satisfies `is_so`.
     ///
     /// # Panics
-    /// If it never is.
+    /// If it never does.
     #[track_caller]
     pub fn await_live(&self, name: Option<&str>, what: &str, is_so: impl Fn(&Value) -> bool) {
         let deadline = Instant::now() + PATIENCE;
@@ -47,13 +47,13 @@ impl Program {
         }
     }
 
-    /// Runs until the report is so, and ends the run as a user does. A run that ends before that
-    /// says why.
+    /// Runs until the report satisfies `is_so`, then ends the run as a user does. A run that ends
+    /// earlier says why.
     pub fn run_until(&self, is_so: impl Fn(&Value) -> bool) -> Finished {
         self.run_until_behind(&[] as &[&str], is_so)
     }
 
-    /// The same behind another program, e.g. `prlimit`.
+    /// Like [`run_until`](Program::run_until), behind another program, e.g. `prlimit`.
     pub fn run_until_behind<T: AsRef<OsStr>>(
         &self,
         wrapper: impl IntoIterator<Item = T>,
@@ -132,7 +132,7 @@ impl Started {
     }
 }
 
-/// What a stage has counted, by a report.
+/// A stage's counter, from a report.
 pub fn counted(report: &Value, stage: &str, counter: &str) -> u64 {
     let stages = report["stages"].as_array().into_iter().flatten();
     let counters = stages.filter(|row| row["name"] == stage).filter_map(|row| row["counters"].as_array());

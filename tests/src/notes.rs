@@ -1,37 +1,37 @@
-//! What a program says of the machine that it runs on, and of what the machine did to it, apart
-//! from what it says of its plan and its run.
+//! Notes of a program about its machine, and about what the machine did to it, apart from its
+//! output about its plan and its run.
 //!
-//! Guarantees: what is left when the notes are taken out is the same on every machine. A note is
-//! never taken out unseen: it must be of a kind that there is, the only one of its kind, carry the
-//! command that mends it, and be true, either of this machine or of what the test has taken away
+//! Guarantees: without the notes, the output is the same on every machine. A note is never removed
+//! unchecked: its kind must be known and occur once, it must carry the command that mends the lack,
+//! and it must be true, either of this machine or of what the test has taken away
 //! ([`Program::lacking`](crate::Program::lacking)).
 
 use rustix::thread::{MembarrierQuery, membarrier_query};
 use verbline::plan::{Hugepages, Lack, Machine};
 
-/// More hugepages and more bytes than the pools of any plan under test take.
+/// More hugepages and more bytes than the pools of any tested plan take.
 const PLENTY_PAGES: u64 = 64;
 const PLENTY_BYTES: u64 = 128 << 20;
 
-/// A note that was said.
+/// A note that a program printed.
 #[derive(Clone, Debug)]
 pub struct SaidNote {
-    /// What is lacking.
+    /// The lack.
     pub lack: Lack,
-    /// All of it, on one line.
+    /// The whole note, on one line.
     pub text: String,
 }
 
-/// Takes the notes out of what was said.
+/// Separates the notes from the output.
 ///
 /// # Panics
-/// If one is malformed, is said twice, or is neither of this machine nor among `taken_away`.
+/// If a note is malformed, is said twice, or is true neither of this machine nor of `taken_away`.
 #[track_caller]
 pub(crate) fn taken_out(said: &str, taken_away: &[Lack]) -> (Vec<SaidNote>, String) {
     let (mut notes, mut rest) = (Vec::<SaidNote>::new(), String::new());
     let mut lines = said.split_inclusive('\n').peekable();
     while let Some(line) = lines.next() {
-        // Who shares the machine is not a matter of the test: such a warning may come or not.
+        // Other programs on the machine are not the test's concern: such a warning may come or not.
         if line.starts_with("warning[stolen-time]: ") {
             let mut text = line.to_owned();
             while let Some(more) = lines.next_if(|line| line.starts_with("  ")) {
@@ -61,7 +61,7 @@ pub(crate) fn taken_out(said: &str, taken_away: &[Lack]) -> (Vec<SaidNote>, Stri
     (notes, rest)
 }
 
-/// What this machine may lack for a plan under test, with nothing taken away.
+/// The possible lacks of this machine for a tested plan, with nothing taken away.
 fn of_this_machine() -> Vec<Lack> {
     let machine = Machine::detect();
     let fences = MembarrierQuery::PRIVATE_EXPEDITED;

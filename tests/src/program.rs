@@ -17,22 +17,22 @@ use verbline::plan::Lack;
 
 use crate::notes::{SaidNote, taken_out};
 
-/// A run that takes longer hangs, however busy the machine.
+/// The time after which a run counts as hung, however busy the machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How often a wait looks.
+/// The interval at which waits look.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// Names all CPUs that the tests may use, where each test that pins an lcore has one of them: a
-/// plan that is only looked at may name more.
+/// The variable with all CPUs for the tests. Each test that pins an lcore gets one of them, but a
+/// plan that is only checked may name more.
 const MACHINE_CPUS: &str = "VERBLINE_TEST_CPUS";
 
-/// How many those are; none where `./x test` did not start this test.
+/// The number of those CPUs; 0 if `./x test` did not start this test.
 pub(crate) fn machine_cpus() -> usize {
     std::env::var(MACHINE_CPUS).map_or(0, |cpus| cpus.split(',').count())
 }
 
-/// A program, and the arguments that every run of it gets.
+/// A program, and the common arguments of all its runs.
 #[derive(Clone, Debug)]
 pub struct Program {
     binary: PathBuf,
@@ -42,20 +42,20 @@ pub struct Program {
 }
 
 impl Program {
-    /// The binary that cargo built, as `env!("CARGO_BIN_EXE_…")` names it.
+    /// A program from the binary that cargo built, as `env!("CARGO_BIN_EXE_…")` names it.
     pub fn new(binary: impl AsRef<Path>) -> Program {
         let binary = binary.as_ref().to_owned();
         Program { binary, arguments: Vec::new(), environment: Vec::new(), taken_away: Vec::new() }
     }
 
-    /// The same with more arguments at the end.
+    /// The program with more arguments at the end.
     pub fn with<T: AsRef<str>>(&self, arguments: impl IntoIterator<Item = T>) -> Program {
         let mut program = self.clone();
         program.arguments.extend(arguments.into_iter().map(|argument| argument.as_ref().to_owned()));
         program
     }
 
-    /// The same with these arguments, and with none of those that every run of it gets.
+    /// The program with these arguments in place of the common ones.
     pub(crate) fn instead<T: AsRef<str>>(&self, arguments: impl IntoIterator<Item = T>) -> Program {
         Program { arguments: Vec::new(), ..self.clone() }.with(arguments)
     }
@@ -74,49 +74,50 @@ impl Program {
         program
     }
 
-    /// The same, where the test has taken these away from it: their notes may be said.
+    /// The program without these things, which the test has taken away: it may print notes about
+    /// them.
     pub fn lacking(&self, taken_away: impl IntoIterator<Item = Lack>) -> Program {
         let mut program = self.clone();
         program.taken_away.extend(taken_away);
         program
     }
 
-    /// What the test has taken away.
+    /// The things that the test has taken away.
     pub(crate) fn taken_away(&self) -> &[Lack] {
         &self.taken_away
     }
 
-    /// A command that is to be started in another way.
+    /// A command for a start in another way.
     pub fn command(&self) -> Command {
         self.command_under(&self.binary)
     }
 
-    /// Runs it to its end.
+    /// Runs the program to its end.
     pub fn run(&self) -> Finished {
         self.run_as(&mut self.command())
     }
 
-    /// Runs `command`, which is this program dressed in some way, to its end.
+    /// Runs `command`, a variant of this program, to its end.
     pub fn run_as(&self, command: &mut Command) -> Finished {
         self.start_as(command, Stdio::piped(), Stdio::piped()).finish()
     }
 
-    /// Runs it to its end with its standard output written to `file`.
+    /// Runs the program to its end, with its standard output written to `file`.
     pub fn run_into(&self, file: File) -> Finished {
         self.start_as(&mut self.command(), file.into(), Stdio::piped()).finish()
     }
 
-    /// Starts it, with its output kept for [`Started::finish`].
+    /// Starts the program, and keeps its output for [`Started::finish`].
     pub fn start(&self) -> Started {
         self.start_as(&mut self.command(), Stdio::piped(), Stdio::piped())
     }
 
-    /// Starts it while another one runs, on the CPUs that both may use: its other end.
+    /// Starts the program beside a running one, on the CPUs of both: its other end.
     pub fn start_beside(&self, other: &Started) -> Started {
         self.start_in_turn(&mut self.command(), [Stdio::piped(), Stdio::piped()], other.turn.clone())
     }
 
-    /// Starts it with its standard error going to `file`, and its standard output kept.
+    /// Starts the program with its standard error going to `file`, and keeps its standard output.
     pub fn start_telling(&self, file: impl Into<Stdio>) -> Started {
         self.start_as(&mut self.command(), Stdio::piped(), file.into())
     }
@@ -126,7 +127,7 @@ impl Program {
         self.start_in_turn(command, [stdout, stderr], turn.into())
     }
 
-    /// The same, where the machine is held already.
+    /// Like [`start`](Self::start), if the test already holds the CPUs.
     pub(crate) fn start_in_turn(&self, command: &mut Command, out: [Stdio; 2], turn: Arc<Turn>) -> Started {
         let [stdout, stderr] = out;
         command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
@@ -134,22 +135,22 @@ impl Program {
         Started { shown: format!("{command:?}"), child, taken_away: self.taken_away.clone(), turn }
     }
 
-    /// A command that runs it behind another, e.g. `taskset -c 1`.
+    /// A command that runs the program behind another, e.g. `taskset -c 1`.
     pub fn behind<T: AsRef<OsStr>>(&self, wrapper: impl IntoIterator<Item = T>) -> Command {
         let mut command = self.shell();
         command.args(wrapper).arg(&self.binary);
         self.dress(command)
     }
 
-    /// The same arguments for another binary, e.g. a copy.
+    /// A command with the same arguments for another binary, e.g. a copy.
     pub fn command_under(&self, binary: impl AsRef<OsStr>) -> Command {
         let mut command = self.shell();
         command.arg(binary);
         self.dress(command)
     }
 
-    /// Adds the arguments, and takes away what a developer's shell sets: it must not reach a
-    /// snapshot.
+    /// Adds the arguments, and removes variables that a developer's shell sets: they must not
+    /// affect a snapshot.
     fn dress(&self, mut command: Command) -> Command {
         command.args(&self.arguments).env("TERM", "xterm").env("LANG", "C.UTF-8").current_dir(crate::root());
         const SHELL: [&str; 9] = [
@@ -168,9 +169,9 @@ impl Program {
         command
     }
 
-    /// What starts a program as a user's shell does, whatever started the tests: no signal is
-    /// ignored (as SIGHUP is under nohup) and files are made with the usual mode. It becomes the
-    /// program, under the same process id.
+    /// A shell that starts the program as a user's shell does, whatever started the tests: no
+    /// signal is ignored (as SIGHUP is under nohup) and files are made with the usual mode. It
+    /// becomes the program, under the same process id.
     fn shell(&self) -> Command {
         let mut command = Command::new("env");
         command.args(["--default-signal", "sh", "-c", "umask 022; exec \"$@\"", "sh"]);
@@ -180,20 +181,22 @@ impl Program {
         command
     }
 
-    /// Of all verbs `run` alone starts lcores.
+    /// Whether the program runs lcores, which only the verb `run` does.
     fn runs_lcores(&self) -> bool {
         self.arguments.first().is_none_or(|verb| verb == "run")
     }
 }
 
-/// CPUs that no other test's program uses. Locks of files, for tests may be threads or processes.
+/// Exclusive use of CPUs among the tests' programs. Held by locks of files, because tests may be
+/// threads or processes.
 #[derive(Debug)]
 pub(crate) struct Turn(#[expect(dead_code, reason = "the locks end with their files")] Vec<File>);
 
 impl Turn {
-    /// Holds the CPUs that this test may use for this run.
+    /// Locks the CPUs that this test may use, for this run.
     pub(crate) fn take() -> Turn {
-        // Beside the tests' own program: the folder of what they start may be the system's.
+        // Locks lie beside the tests' own program, because the temporary folder may be the
+        // system's.
         let tests = std::env::current_exe().expect("a process has a program");
         let lock = |cpu| {
             let path = tests.with_file_name(format!("verbline-tests.cpu{cpu}.lock"));
@@ -202,12 +205,12 @@ impl Turn {
             file
         };
         let set = sched_getaffinity(None).expect("every thread may run somewhere");
-        // In one order, so that no two wait for each other.
+        // Always in the same order, so that no two tests wait for each other.
         Turn((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).map(lock).collect())
     }
 }
 
-/// A program that runs. It is killed when this is dropped.
+/// A running program. Dropping it kills the program.
 #[derive(Debug)]
 pub struct Started {
     shown: String,
@@ -217,21 +220,21 @@ pub struct Started {
 }
 
 impl Started {
-    /// The process, e.g. to close a pipe of it.
+    /// The child process, e.g. to close a pipe of it.
     pub fn child(&mut self) -> &mut Child {
         &mut self.child
     }
 
-    /// Sends it a signal.
+    /// Sends the program a signal.
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap_or_else(|error| panic!("{}: {error}", self.shown));
     }
 
-    /// Waits until no signal sent to it is still to be delivered.
+    /// Waits until all signals sent to the program are delivered.
     pub fn await_delivery(&self) {
         self.wait_for("its signals to be delivered", || {
             let status = std::fs::read_to_string(self.proc("status")).unwrap_or_default();
-            // proc(5): what is sent to a process waits in the mask that its threads share.
+            // proc(5): signals to a process wait in the mask that its threads share.
             status
                 .lines()
                 .find_map(|line| line.strip_prefix("ShdPnd:"))
@@ -239,7 +242,7 @@ impl Started {
         });
     }
 
-    /// Waits until the threads of these lcores are there.
+    /// Waits until the threads of these lcores exist.
     pub fn await_lcores(&self, lcores: &[&str]) {
         self.wait_for("its lcores", || {
             let threads = std::fs::read_dir(self.proc("task")).into_iter().flatten().flatten();
@@ -251,7 +254,7 @@ impl Started {
         });
     }
 
-    /// Waits for its end.
+    /// Waits for the program's end.
     ///
     /// # Panics
     /// If it hangs.
@@ -265,7 +268,7 @@ impl Started {
         Finished { shown: self.shown.clone(), status, stdout: text(stdout), stderr, notes }
     }
 
-    /// Waits for its end without reading what it writes.
+    /// Waits for the program's end without reading its output.
     ///
     /// # Panics
     /// If it hangs.
@@ -298,13 +301,13 @@ impl Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // Fails if it has ended, which is as well.
+        // Fails if the program has ended, which does no harm.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Reads a pipe to its end beside the program, so that a full pipe doesn't stop it.
+/// Reads a pipe to its end on a thread of its own, so that a full pipe doesn't stop the program.
 fn reader(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
@@ -315,22 +318,22 @@ fn reader(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
     })
 }
 
-/// A program that has ended, and what it said.
+/// A finished program, and its output.
 #[derive(Debug)]
 pub struct Finished {
     shown: String,
     /// How it ended.
     pub status: ExitStatus,
-    /// What it wrote to standard output.
+    /// Its standard output.
     pub stdout: String,
-    /// What it wrote to standard error, but for its notes.
+    /// Its standard error, without the notes.
     pub stderr: String,
-    /// What it said there of the machine.
+    /// The notes on its standard error.
     pub notes: Vec<SaidNote>,
 }
 
 impl Finished {
-    /// Insists that it exited with `code`, by itself and without a panic.
+    /// Insists that the program exited with `code`, by itself and without a panic.
     #[track_caller]
     pub fn exited(self, code: i32) -> Finished {
         assert_eq!((self.status.code(), self.status.signal()), (Some(code), None), "{self}");
@@ -338,12 +341,12 @@ impl Finished {
         self
     }
 
-    /// What it said of the machine's lack, if it did.
+    /// The note about this lack, if there is one.
     pub fn note(&self, lack: Lack) -> Option<&str> {
         self.notes.iter().find(|note| note.lack == lack).map(|note| note.text.as_str())
     }
 
-    /// Its standard output, which must be one JSON document and nothing else.
+    /// Its standard output, parsed: it must be one JSON document and nothing else.
     #[track_caller]
     pub fn json(&self) -> Value {
         match serde_json::from_str(&self.stdout) {

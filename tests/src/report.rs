@@ -1,4 +1,4 @@
-//! What must hold in every report of every run, whatever the plan: its shape, and each sum in it.
+//! The conditions on every report of every run, whatever the plan: its shape, and each sum in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::root;
 
-/// The shape of a report, as it is published.
+/// The published schema of a report.
 static SCHEMA: LazyLock<jsonschema::Validator> = LazyLock::new(|| {
     let path = root().join("docs/report.schema.json");
     let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -16,23 +16,23 @@ static SCHEMA: LazyLock<jsonschema::Validator> = LazyLock::new(|| {
     jsonschema::validator_for(&schema).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 });
 
-/// A share is a quotient, and a sum of some is off by as much as each is rounded.
+/// The tolerance of sums of shares: each share is rounded.
 const ROUNDING: f64 = 1e-9;
 
 /// Insists that `report`, the document that `--json` prints or a serialised
-/// [`Report`](verbline::engine::Report), has the published shape, and that every sum in it holds.
-/// Of a report taken live only those are asked that hold at any moment, for its counters are not of
-/// one instant.
+/// [`Report`](verbline::engine::Report), has the published shape, and that every sum in it holds. A
+/// live report's counters are not of one instant, so only the sums that hold at any moment are
+/// checked.
 ///
 /// # Panics
-/// With everything that does not hold, and the report.
+/// With all violated conditions, and the report.
 #[track_caller]
 pub fn assert_report_holds(report: &Value) {
     let faults = report_faults(report);
     assert!(faults.is_empty(), "{}\n--- in\n{report:#}", faults.join("\n"));
 }
 
-/// What does not hold in a report; nothing in a good one.
+/// The violated conditions; none in a good report.
 pub fn report_faults(report: &Value) -> Vec<String> {
     let shape: Vec<String> =
         SCHEMA.iter_errors(report).map(|fault| format!("{}: {fault}", fault.instance_path())).collect();
@@ -81,7 +81,7 @@ impl Sums<'_> {
             ("injectors", "lcore"),
         ] {
             for row in list(&self.report[table]) {
-                // Several fill a ring of several lanes.
+                // Several lcores fill a ring of several lanes.
                 for lcore in text(row, key).split(", ") {
                     self.hold(lcores.contains(lcore), || format!("{table} {}: no lcore {lcore}", text(row, "name")));
                 }
@@ -141,8 +141,7 @@ impl Sums<'_> {
                 self.hold(is_quotient(batch_mean, packets_in, calls), || {
                     format!("stage {name}: a mean of {batch_mean}")
                 });
-                // It is called with a batch that has something in it, and no larger than the
-                // largest.
+                // Each call has a batch of at least one packet, and at most the largest batch.
                 self.hold((calls..=calls.saturating_mul(batch_max)).contains(&packets_in), || {
                     format!("stage {name}: {packets_in} packets in {calls} calls of {batch_max} at most")
                 });
@@ -176,7 +175,7 @@ impl Sums<'_> {
             let [rx, rx_posted, tx, tx_posts, rx_bytes, tx_bytes] = keys.map(|key| number(port, key));
             if self.ended {
                 self.hold(rx <= rx_posted, || format!("port {name}: {rx} received into {rx_posted} buffers"));
-                // A post takes one packet at least, but one that fails takes none.
+                // A post takes at least one packet, but a failed post takes none.
                 self.hold(tx == 0 || tx_posts > 0, || format!("port {name}: {tx} sent by no post"));
                 self.hold(rx > 0 || rx_bytes == 0, || format!("port {name}: {rx_bytes} bytes of no packet received"));
                 self.hold(tx > 0 || tx_bytes == 0, || format!("port {name}: {tx_bytes} bytes of no packet sent"));
@@ -200,7 +199,7 @@ impl Sums<'_> {
             self.hold(most <= depth, || format!("ring {name}: {most} were in a ring of {depth}"));
             self.hold(full == 0 || most == depth, || format!("ring {name}: full {full} times, {most} at most"));
             if self.ended {
-                // Of what was displaced some had been pushed, and some still waited.
+                // Some displaced packets had been pushed, and some still waited.
                 let displaced = self.dropped(&format!("ring.{name}"), "displaced");
                 self.hold(popped <= pushed, || format!("ring {name}: {popped} popped of {pushed} pushed"));
                 self.hold(pushes <= pushed && pops <= popped, || format!("ring {name}: more batches than packets"));
@@ -283,10 +282,10 @@ impl Sums<'_> {
     }
 }
 
-/// Where an lcore's time goes.
+/// The parts of an lcore's time.
 const TIMES: [&str; 4] = ["busy", "idle", "asleep", "stolen"];
 
-/// Whether `quotient` is that of the two, or 0 where there is nothing to divide by.
+/// Whether `quotient` is `part` / `whole`, or 0 if `whole` is 0.
 fn is_quotient(quotient: f64, part: u64, whole: u64) -> bool {
     if whole == 0 {
         quotient == 0.0
@@ -295,7 +294,7 @@ fn is_quotient(quotient: f64, part: u64, whole: u64) -> bool {
     }
 }
 
-// The schema has been asked: what is not there as it should be does not come this far.
+// The schema was checked first, so malformed values do not come this far.
 
 fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)

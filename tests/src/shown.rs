@@ -1,6 +1,6 @@
-//! What a person reads, made fit for a snapshot.
+//! Makes output for people fit for a snapshot.
 
-/// The width that everything fits.
+/// The width that all output fits.
 const COLUMNS: usize = 80;
 
 /// Insists that no line is wider than a plain terminal.
@@ -12,8 +12,8 @@ pub fn assert_fits(text: &str) {
     }
 }
 
-/// The text with every number as `N` (its unit and separators with it) and runs of spaces as one:
-/// what does not change from run to run.
+/// The text with every number as `N` (including its unit and separators) and runs of spaces as one:
+/// the part that does not change from run to run.
 pub fn normalised(text: &str) -> String {
     unwrapped(text).iter().map(|whole| line(whole)).collect::<Vec<_>>().join("\n")
 }

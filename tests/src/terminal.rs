@@ -1,5 +1,5 @@
-//! A terminal for a program under test, of 80 columns unless the test wants fewer: what a person
-//! would see, after every escape sequence has had its effect.
+//! A terminal for a tested program, of 80 columns unless the test wants fewer. It shows what a
+//! person would see, after all escape sequences have had their effect.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -22,7 +22,7 @@ use crate::program::{LOOK_EVERY, PATIENCE, Program, Turn};
 const ROWS: NonZero<u16> = NonZero::new(60).unwrap();
 const COLUMNS: NonZero<u16> = NonZero::new(80).unwrap();
 
-/// A program that runs in a terminal. It is killed when this is dropped.
+/// A program running in a terminal. Dropping it kills the program.
 pub struct Terminal {
     child: Child,
     taken_away: Vec<Lack>,
@@ -57,7 +57,7 @@ impl Terminal {
         self.keyboard.write_all(keys.as_bytes()).unwrap_or_else(|error| panic!("no key pressed: {error}"));
     }
 
-    /// What is on the screen, but for notes, when `is_there` is content with it.
+    /// Waits until `is_there` accepts the screen, and returns the screen without notes.
     ///
     /// # Panics
     /// If that never happens.
@@ -80,7 +80,7 @@ impl Terminal {
     pub fn is_red(&self, text: &str) -> bool {
         let screen = self.screen.screen();
         let mut found = screen.rows(0, self.columns.get()).zip(0..).filter_map(|(row, y)| {
-            // What a program under test prints here is one column a character.
+            // A tested program's output here is one column a character.
             let x = row[..row.find(text)?].chars().count() as u16;
             Some(screen.cell(y, x).is_some_and(|cell| cell.fgcolor() == vt100::Color::Idx(1)))
         });
@@ -92,7 +92,7 @@ impl Terminal {
         kill_process(Pid::from_child(&self.child), signal).unwrap_or_else(|error| panic!("no signal sent: {error}"));
     }
 
-    /// Waits for its end; gives how it ended and what is left on the screen, but for notes.
+    /// Waits for the program's end. Returns its exit status and the screen without notes.
     ///
     /// # Panics
     /// If it hangs.
@@ -112,7 +112,8 @@ impl Terminal {
         (status, self.shown())
     }
 
-    /// A note that is still being written shows as it is: what waits looks again.
+    /// The screen without notes; the whole screen while a note is only half written, because waits
+    /// look again.
     fn shown(&self) -> String {
         let contents = self.screen.screen().contents();
         let is_whole = |(at, _): (usize, &str)| contents[at..].contains("\n  = help: ");
@@ -126,13 +127,13 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // Fails if it has ended, which is as well.
+        // Fails if the program has ended, which does no harm.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Both ends of a new pseudo-terminal (pty(7)): that of the screen and keyboard, that of programs.
+/// Both ends of a new pseudo-terminal (pty(7)): the screen and keyboard, and the programs' end.
 pub fn terminal_pair(columns: NonZero<u16>) -> std::io::Result<(File, File)> {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     grantpt(&master)?;
@@ -143,7 +144,7 @@ pub fn terminal_pair(columns: NonZero<u16>) -> std::io::Result<(File, File)> {
     Ok((File::from(master), slave))
 }
 
-/// Reads until the last one who has the terminal open has closed it (the kernel then says EIO).
+/// Reads until the last process has closed the terminal (the kernel then says EIO).
 fn read(mut master: File) -> Receiver<Vec<u8>> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {

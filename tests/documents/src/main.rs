@@ -1,5 +1,5 @@
-//! Every app, by the name that this program is called by: what `./x` would build, in a checkout
-//! where the tests have put links to it.
+//! Stands for every app, by the name under which it is called: the program that `./x` would build,
+//! in a checkout to which the tests have added links to it.
 #![forbid(unsafe_code)]
 
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Building: which test programs cargo makes of the workspace, and which of them want the machine
-//! to themselves.
+//! Builds the test programs of the workspace, and tells which of them need the machine to
+//! themselves.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -43,18 +43,18 @@ pub(crate) struct Built {
     /// `unit`, or the target's own name.
     pub target: String,
     pub executable: PathBuf,
-    /// Its tests pin lcores, so that nothing may run beside them on their CPUs.
+    /// Its tests pin lcores, so nothing else may run on their CPUs.
     pub lcores: bool,
 }
 
 impl Built {
-    /// Where cargo puts what it builds with this program, the apps among it: two levels up, beside
-    /// `deps` and `examples`.
+    /// The folder into which cargo puts this program and others, the apps among them: two levels
+    /// up, beside `deps` and `examples`.
     pub(crate) fn profile_folder(&self) -> Option<PathBuf> {
         self.executable.parent()?.parent().map(Path::to_owned)
     }
 
-    /// How a person names it: `engine suite`.
+    /// The name that a person reads: `engine suite`.
     pub(crate) fn title(&self) -> String {
         format!("{} {}", short(&self.package), self.target)
     }
@@ -73,11 +73,11 @@ impl Model {
     }
 }
 
-/// All crates. What stands in for bindgen has neither tests nor examples: it is built for build
-/// scripts alone, and not once more with all that it is built upon.
+/// All crates but our bindgen. It has neither tests nor examples and is built for build scripts
+/// only; leaving it out saves a second build of it and its dependencies.
 const OF_ALL: [&str; 3] = ["--workspace", "--exclude", "bindgen"];
 
-/// Beside some crates, so that cargo chooses features as it does for all of them: see this
+/// Named beside chosen crates, so that cargo selects features as for the whole workspace: see this
 /// package's manifest.
 const AS_ALL: [&str; 2] = ["-p", env!("CARGO_PKG_NAME")];
 
@@ -86,7 +86,7 @@ pub(crate) const MODELS: &[Model] = &[
     Model { packages: &["verbline-mem"], targets: &["--lib"] },
 ];
 
-/// The crates of these names; none means all, and gives an empty list.
+/// The crates of these names. No name means all crates, and gives an empty list.
 pub(crate) fn packages<'a>(names: impl Iterator<Item = &'a String>) -> Result<Vec<Crate>, Error> {
     let names: Vec<&String> = names.collect();
     if names.is_empty() {
@@ -138,7 +138,7 @@ fn metadata() -> Result<BTreeMap<String, Manifest>, Error> {
         .collect())
 }
 
-/// Builds the tests of these crates, or of all if there are none.
+/// Builds the tests of these crates; an empty list means all.
 pub(crate) fn tests(crates: &[Crate]) -> Result<Vec<Built>, Error> {
     let mut arguments = Vec::new();
     match crates {
@@ -161,7 +161,7 @@ pub(crate) fn model(model: &Model) -> Result<Vec<Built>, Error> {
     arguments.extend(model.targets);
     let mut programs = built(&mut command, &arguments)?;
     for program in &mut programs {
-        // A model explores within one thread, whatever its crate's other tests do.
+        // A model explores within one thread, whatever the crate's other tests do.
         program.lcores = false;
         program.target = "models".to_owned();
     }
@@ -198,7 +198,7 @@ fn program(artifact: &Value, manifests: &BTreeMap<String, Manifest>) -> Option<B
     Some(Built { package: package.clone(), folder, target, executable, lcores: manifest.lcores })
 }
 
-/// What the examples in the documentation came to.
+/// The result of the examples in the documentation.
 #[derive(Debug)]
 pub(crate) struct Documented {
     pub passed: usize,

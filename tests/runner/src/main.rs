@@ -1,5 +1,5 @@
-//! What `./x test` runs: builds the tests, runs every program, and says what failed, hung, was
-//! skipped or was slow. Nothing stops at the first failure.
+//! The program behind `./x test`: builds the tests, runs every program, and reports the tests that
+//! failed, hung, were skipped or were slow. It does not stop at the first failure.
 //!
 //! A test that pins an lcore has a CPU to itself, and one whose name begins with `two_lcores_` has
 //! all of them; the others run side by side. A crate says in its manifest that its tests pin
@@ -116,7 +116,7 @@ fn run(arguments: &Arguments) -> Result<bool, Error> {
     Ok(summary.print(arguments.all))
 }
 
-/// What is to run, by what it needs.
+/// The jobs to run, by the CPUs that they need.
 #[derive(Default)]
 struct Jobs {
     beside: Vec<Job>,
@@ -124,8 +124,8 @@ struct Jobs {
     two_lcores: Vec<Job>,
 }
 
-/// A job of tests that pin lcores: enough to be worth a process, and few enough that all lanes end
-/// at nearly the same time.
+/// The tests of a job that pins lcores: enough to be worth a process, and few enough that all lanes
+/// end at nearly the same time.
 const TESTS_A_JOB: usize = 12;
 
 impl Jobs {
@@ -133,7 +133,7 @@ impl Jobs {
         let mut jobs = Jobs::default();
         for program in programs {
             let mut tests = program::names(&program, &arguments.names)?;
-            // Who names a test wants it.
+            // A test named by the user always runs.
             tests.retain(|test| arguments.all || !arguments.names.is_empty() || !program::is_long(&program, test));
             if !program.lcores {
                 jobs.beside.push(Job { program, tests });
@@ -159,13 +159,13 @@ fn list(programs: &[Built], names: &[String]) -> Result<(), Error> {
     Ok(())
 }
 
-/// A test that takes longer hangs, however busy the machine.
+/// The time after which a test counts as hung, however busy the machine.
 fn hangs_after() -> Duration {
     let given = std::env::var("VERBLINE_TEST_TIMEOUT").ok().and_then(|text| text.parse().ok());
     Duration::from_secs(given.unwrap_or(300))
 }
 
-/// Becomes true when a person, or what started this, wants it to end.
+/// Becomes true when a person, or the process that started this one, wants it to end.
 fn interrupted() -> Result<Arc<AtomicBool>, Error> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {

@@ -1,4 +1,4 @@
-//! One test program, run to its end: each test's time, and what hung.
+//! Runs one test program to its end: each test's time, and the tests that hung.
 
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -13,10 +13,10 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::build::{Built, Error};
 
-/// What every program is held to.
+/// The limits of every program.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
-    /// How long one test may take.
+    /// The longest time of one test.
     pub test: Duration,
     /// The CPUs that tests may use.
     pub cpus: Vec<usize>,
@@ -27,12 +27,12 @@ pub(crate) struct Limits {
 /// Lines of `CRATE TARGET NAME: why it is left to --all`.
 const LONG: &str = include_str!("../long-tests");
 
-/// The tests that take long and are left to `--all`, each with its reason.
+/// The long tests, which only `--all` runs, each with its reason.
 pub(crate) fn long() -> impl Iterator<Item = (&'static str, &'static str)> {
     LONG.lines().filter_map(|line| line.split_once(": "))
 }
 
-/// Whether a test of a program is left to `--all`.
+/// Whether a test runs only with `--all`.
 pub(crate) fn is_long(program: &Built, test: &str) -> bool {
     let name = format!("{} {test}", program.title());
     long().any(|(long, _)| long == name)
@@ -44,13 +44,13 @@ pub(crate) enum Verdict {
     Passed,
     Failed,
     Ignored,
-    /// It was ended, since it took longer than a test may.
+    /// Killed because it took longer than a test may.
     Hung,
     /// Its program ended before it did.
     Died,
 }
 
-/// One test, and what it took.
+/// One test, its outcome and its time.
 #[derive(Clone, Debug)]
 pub(crate) struct Test {
     pub name: String,
@@ -64,12 +64,12 @@ pub(crate) struct Ended {
     pub program: Built,
     pub tests: Vec<Test>,
     pub took: Duration,
-    /// What it wrote, as libtest shows it.
+    /// Its output, as libtest shows it.
     pub said: String,
 }
 
 impl Ended {
-    /// With some more of the same program's tests.
+    /// Adds the results of more tests of the same program.
     pub(crate) fn joined(mut self, mut other: Ended) -> Ended {
         self.tests.append(&mut other.tests);
         self.took += other.took;
@@ -81,13 +81,13 @@ impl Ended {
         self.tests.iter().all(|test| matches!(test.verdict, Verdict::Passed | Verdict::Ignored))
     }
 
-    /// Why tests did not do what they are for: they say `skipped: why`.
+    /// The reasons of skipped tests, which print `skipped: why`.
     pub(crate) fn skipped(&self) -> impl Iterator<Item = &str> {
         self.said.lines().filter_map(|line| line.trim_start().strip_prefix("skipped: "))
     }
 }
 
-/// The names of a program's tests that contain one of `parts`; all, if there are none.
+/// The names of a program's tests that contain one of `parts`; all names if `parts` is empty.
 pub(crate) fn names(program: &Built, parts: &[String]) -> Result<Vec<String>, Error> {
     let shown = || program.executable.display().to_string();
     let output = command(program).args(["--list", "--format=terse"]).output();
@@ -100,8 +100,8 @@ pub(crate) fn names(program: &Built, parts: &[String]) -> Result<Vec<String>, Er
     Ok(names.filter(|name| parts.is_empty() || parts.iter().any(|part| name.contains(part.as_str()))).collect())
 }
 
-/// Runs some of a program's tests, one after another. A test that hangs is ended, and those behind
-/// it run all the same.
+/// Runs some of a program's tests, one after another. A test that hangs is killed, and the tests
+/// behind it run all the same.
 pub(crate) fn run(program: Built, mut left: Vec<String>, limits: &Limits) -> Result<Ended, Error> {
     let begun = Instant::now();
     let (mut tests, mut said) = (Vec::new(), String::new());
@@ -114,7 +114,7 @@ pub(crate) fn run(program: Built, mut left: Vec<String>, limits: &Limits) -> Res
         said += &String::from_utf8_lossy(&part.errors.join().unwrap_or_default());
         tests.append(&mut part.tests);
         if left.len() == before {
-            // It died before its first test: so do the others.
+            // The program died before its first test, so all tests count as died.
             let died = |name: String| Test { name, verdict: Verdict::Died, took: Duration::ZERO };
             tests.extend(std::mem::take(&mut left).into_iter().map(died));
         }
@@ -122,7 +122,7 @@ pub(crate) fn run(program: Built, mut left: Vec<String>, limits: &Limits) -> Res
     Ok(Ended { program, tests, took: begun.elapsed(), said })
 }
 
-/// As cargo runs a test program.
+/// The command with which cargo runs a test program.
 fn command(program: &Built) -> Command {
     let mut command = Command::new(&program.executable);
     command.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
@@ -134,14 +134,14 @@ fn command(program: &Built) -> Command {
 struct Part {
     child: Child,
     output: Receiver<Vec<u8>>,
-    /// What it wrote to standard error, where tests' children write.
+    /// Standard error of the program and of the tests' children.
     errors: JoinHandle<Vec<u8>>,
     said: String,
-    /// Where the line that is not at its end begins in `said`.
+    /// Start of the unfinished line in `said`.
     line: usize,
-    /// The test that runs.
+    /// The running test.
     running: Option<String>,
-    /// When it began.
+    /// Start of the running test.
     since: Instant,
     tests: Vec<Test>,
 }
@@ -155,7 +155,7 @@ impl Part {
         command.env("VERBLINE_TEST_CPUS", cpus.join(","));
         command.args(["--test-threads=1", "--show-output", "--exact"]).args(tests);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        // A group of its own, so that what it started ends with it.
+        // A process group of its own, so that the program's children end with it.
         let mut child = command.process_group(0).spawn().map_err(failed)?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let (sender, output) = channel();
@@ -172,7 +172,7 @@ impl Part {
         Ok(Part { child, output, errors, said: String::new(), line: 0, running: None, since, tests: Vec::new() })
     }
 
-    /// Takes what it says until it ends, or hangs.
+    /// Reads the program's output until it ends, or hangs.
     fn follow(&mut self, limits: &Limits) -> Result<(), Error> {
         let mut ended = false;
         while !ended {
@@ -192,7 +192,8 @@ impl Part {
         }
         let has_failed = self.end();
         self.verdict(Verdict::Died);
-        // What a test's children write may look like how it ended: its program knows better.
+        // Output of a test's children may look like a test's result; the program's exit status
+        // decides.
         let is_good = |test: &Test| matches!(test.verdict, Verdict::Passed | Verdict::Ignored);
         if has_failed && self.tests.iter().all(is_good) {
             let name = "one that its program says has failed".to_owned();
@@ -224,24 +225,24 @@ impl Part {
         }
     }
 
-    /// Notes how the test that runs ended, if one does.
+    /// Notes the outcome of the running test, if there is one.
     fn verdict(&mut self, verdict: Verdict) {
         let Some(name) = self.running.take() else { return };
         self.tests.push(Test { name, verdict, took: self.since.elapsed() });
         self.since = Instant::now();
     }
 
-    /// Ends it, and what it started; whether it says that something failed.
+    /// Kills the program and its children. Returns whether its status says that something failed.
     fn end(&mut self) -> bool {
         if let Ok(None) = self.child.try_wait() {
-            // It may just have ended by itself.
+            // The program may just have ended by itself.
             let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         }
         self.child.wait().is_ok_and(|status| !status.success())
     }
 }
 
-/// Reads a pipe to its end, or until nobody wants more.
+/// Reads a pipe to its end, or until `take` returns false.
 fn read(pipe: Option<impl Read>, mut take: impl FnMut(&[u8]) -> bool) {
     let Some(mut pipe) = pipe else { return };
     let mut buffer = [0; 4096];

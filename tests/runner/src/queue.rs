@@ -1,5 +1,5 @@
-//! Jobs in turn: as many at once as there are lanes, and what became of a program once all of its
-//! jobs are done.
+//! Runs jobs in turn, one in each lane, and collects a program's results once all of its jobs are
+//! done.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Sender, channel};
@@ -17,18 +17,18 @@ pub(crate) struct Job {
     pub tests: Vec<String>,
 }
 
-/// Where jobs run side by side: on any CPU, or each lane's on one of its own.
+/// Where jobs run side by side: on any CPU, or in lanes with a CPU each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lanes {
-    /// One job at a time, which may have all CPUs.
+    /// One job at a time, which may use all CPUs.
     One,
-    /// As many as there are CPUs, on any.
+    /// A job for each CPU, on any of them.
     Shared,
-    /// One a CPU, which its job has to itself.
+    /// One job a CPU, which it has to itself.
     Pinned,
 }
 
-/// What became of a program so far.
+/// The results of a program so far.
 #[derive(Default)]
 struct Progress {
     jobs_left: usize,
@@ -65,14 +65,14 @@ pub(crate) fn run(jobs: Vec<Job>, lanes: Lanes, limits: &Limits, mut ended: impl
     })
 }
 
-/// Runs jobs one after another, until none is left or nobody wants to know.
+/// Runs jobs one after another, until none is left or the receiver is gone.
 fn follow(
     cpus: &[usize],
     left: &Mutex<impl Iterator<Item = Job>>,
     limits: &Limits,
     sender: &Sender<Result<Ended, Error>>,
 ) {
-    // What a thread starts runs where the thread may.
+    // Children of a thread inherit its CPUs.
     if let Err(error) = pin(cpus) {
         return drop(sender.send(Err(error)));
     }

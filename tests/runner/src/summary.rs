@@ -1,5 +1,5 @@
-//! What a person reads: a line a program as it ends, and at the end what failed, what was skipped,
-//! what was slow and why, and where the time went.
+//! The output for a person: a line a program as it ends, and at the end the failed, skipped and
+//! slow tests with reasons, and where the time went.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ pub(crate) struct Summary {
     failed: Vec<String>,
     skipped: BTreeSet<String>,
     slow: Vec<(Duration, String)>,
-    /// Pauses that there were, where there were to be some.
+    /// The number of pauses, if they were asked for.
     paused: Option<u64>,
 }
 
@@ -32,7 +32,7 @@ impl Summary {
         Summary { begun, steps, passed: 0, failed, skipped: BTreeSet::new(), slow, paused: None }
     }
 
-    /// Does a step, and notes how long it took.
+    /// Runs a step, and notes its time.
     pub(crate) fn step<T>(&mut self, name: &'static str, work: impl FnOnce() -> T) -> T {
         let begun = Instant::now();
         let result = work();
@@ -47,7 +47,7 @@ impl Summary {
         }
     }
 
-    /// Says how a program ended.
+    /// Prints the result of a program.
     pub(crate) fn ended(&mut self, ended: Ended) {
         if ended.tests.is_empty() {
             return;
@@ -90,7 +90,7 @@ impl Summary {
         }
     }
 
-    /// Prints it; whether all is well.
+    /// Prints the summary. Returns whether all is well.
     pub(crate) fn print(mut self, all: bool) -> bool {
         self.slow.sort_by(|a, b| b.cmp(a));
         for (took, name) in &self.slow {

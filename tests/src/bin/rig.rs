@@ -1,5 +1,4 @@
-//! An app whose stages do on purpose what no app should: the command line is tested on how it
-//! tells.
+//! An app whose stages misbehave on purpose: tests check what the command line says of each fault.
 //!
 //! It also registers the kinds that `tests/broken-plans` name, so that those plans can be given to
 //! a real command.
@@ -14,24 +13,26 @@ use verbline::prelude::*;
 
 const OUT: OutId = OutId(0);
 
-/// Between two packets of a source without an end.
+/// The time between two packets of an endless source.
 const ENDLESS_INTERVAL_NS: u64 = 1_000_000;
 
-/// How long a sink that dawdles takes for a packet.
+/// The time that a dawdling sink takes for a packet.
 const DAWDLE_NS: u64 = 3_000_000;
 
-/// How long a sink that dozes takes for a packet.
+/// The time that a dozing sink takes for a packet.
 const DOZE: Duration = Duration::from_millis(5);
 
-/// What `[stage.numbers.params]` says.
+/// The contents of `[stage.numbers.params]`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NumbersParams {
-    /// Packets in all; without it they never end, and come at a pace that leaves the CPU alone.
+    /// Number of packets. Without it they never end, and come at a pace that leaves the CPU mostly
+    /// idle.
     count: Option<u64>,
 }
 
-/// What `[stage.sink.params]` says: the bad habit, and the packets that are taken well before.
+/// The contents of `[stage.sink.params]`: the bad habit, and the number of packets that are taken
+/// well before.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SinkParams {
@@ -43,7 +44,7 @@ struct SinkParams {
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
 #[serde(rename_all = "lowercase")]
 enum Habit {
-    /// None: packets are given back.
+    /// No habit: the sink gives packets back.
     None,
     /// Panics in the middle of a batch.
     Panic,
@@ -57,9 +58,9 @@ enum Habit {
     Refuse,
     /// Logs a warning for each packet.
     Shout,
-    /// Takes its time for every tenth packet.
+    /// Takes long for every tenth packet.
     Dawdle,
-    /// Sleeps over each packet, so that it reads less than comes.
+    /// Sleeps at each packet, so that it reads more slowly than packets come.
     Doze,
 }
 
@@ -130,12 +131,12 @@ fn dawdle(out: &Outputs<'_>) {
     }
 }
 
-/// What `[press]` says: a thread of the app's own that feeds the run, and ends it.
+/// The contents of `[press]`: a thread of the app's own that feeds the run, and ends it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Press {
-    /// Messages that it hands to `injector.press`; once the sink has them, it ends the run. Nothing
-    /// without the table.
+    /// Number of messages for `injector.press`. The thread ends the run once the sink has them.
+    /// Without the table there is no such thread.
     messages: Option<u64>,
 }
 
@@ -198,7 +199,7 @@ fn make_sink(stage: &StageContext<'_>) -> Result<Box<dyn Stage>, StageError> {
     Ok(Box::new(Sink { params, received: stage.counter("received") }))
 }
 
-/// Those plans are refused before any stage is made.
+/// Registers the kinds of `tests/broken-plans`. Those plans are refused before any stage is made.
 fn of_broken_plans(registry: &mut Registry) {
     const KINDS: [(&str, &[&str], bool, u32); 5] = [
         ("publish", &["a", "b"], true, 0),

@@ -48,7 +48,7 @@ fn refuse(what: &str) -> Result<(), Box<dyn Error>> {
         "eventfd" => (whole(&[libc::SYS_eventfd2]), libc::EPERM),
         "pinning" => (whole(&[libc::SYS_sched_setaffinity]), libc::EPERM),
         "epoll_pwait2" => (whole(&[libc::SYS_epoll_pwait2]), libc::ENOSYS),
-        // Tried by the C library for a thread, and not for a program that is started.
+        // The C library uses it for a thread, but not to start a program.
         "threads" => (whole(&[libc::SYS_clone3]), libc::EAGAIN),
         other => return Err(format!("cannot take away `{other}`").into()),
     };

@@ -1,5 +1,5 @@
-//! Every plan of `config/` with parameters that hurt: whatever goes into a stage that ships comes
-//! out, is dropped for a reason, is used up and counted, or is held; in packets and in messages.
+//! Every plan of `config/` with hostile parameters: each packet and each message that enters a
+//! shipped stage leaves it, is dropped for a reason, is used up and counted, or is held.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use verbline::plan::{Loader, Machine};
 use verbline::prelude::*;
 use verbline_tests::{config, recording, two_lcores};
 
-/// What the arbiter holds at most, in packets.
+/// The most packets that the arbiter holds.
 const ARBITER_HOLDS: u64 = 256 + BEYOND_ITEMS as u64 + 1;
 
 /// Runs a shipped plan with these settings for a while, or until its sources are done.
@@ -34,7 +34,7 @@ fn dropped_at(report: &Report, place: &str) -> u64 {
     report.drops.iter().filter(|drop| drop.place == place).map(|drop| drop.packets).sum()
 }
 
-/// The feed and the trader, whichever feed it is.
+/// Runs a plan with a feed and a trader, whichever feed it is.
 fn trade(stem: &str, sets: &[&str], time: Duration) -> Option<(Report, Tally)> {
     let tally = Tally::default();
     let mut registry = Registry::new("tick-to-trade");
@@ -44,7 +44,7 @@ fn trade(stem: &str, sets: &[&str], time: Duration) -> Option<(Report, Tally)> {
     Some((report, tally))
 }
 
-/// Whatever came to the books, or was found missing, has become one thing, or is still held.
+/// Every message that came to the books, or was found missing, has one outcome, or is still held.
 fn follows(counts: &FollowerCounts, of: &str) {
     let taken = counts.applied + counts.malformed + counts.contradictions + counts.unfollowed;
     let passed_over = counts.skipped + counts.abandoned + counts.duplicates;
@@ -113,7 +113,8 @@ fn two_lcores_of_the_generated_feed_account_for_all() {
         // One message a frame and one update a packet is all that fits.
         &["pool.packets.data_bytes=128", "feed.messages_per_frame=64", "feed.instruments=100"],
         &["lcore.trader.burst=1", "lcore.exchange.burst=1", "feed.messages_per_frame=8"],
-        // More than the receive queues hold: what the network drops nobody counts, and all else is.
+        // More than the receive queues hold: packets that the network drops are not counted, all
+        // others are.
         &["feed.ticks_per_second=0", "port.md_a.rx_depth_wr=64", "port.md_b.rx_depth_wr=48"],
         &["risk.orders_per_second=0", "feed.drop_a=1.0"],
         &["port.orders.tx_depth_wr=1", "port.orders.signal_every_wr=1", "port.gateway.rx_depth_wr=1"],
@@ -160,8 +161,8 @@ fn two_lcores_of_pingpong_account_for_all() {
     }
 }
 
-/// What hosts send the target answers, in capsules, by operations, and through a store that is no
-/// memory.
+/// The target answers all commands of the hosts: in capsules, by operations, and through a store
+/// that is not memory.
 #[test]
 fn two_lcores_of_the_nvme_target_account_for_all() {
     let cases: [&[&str]; 4] = [

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 use verbline_tests::{Program, assert_fits, root};
 
-/// Fewer than this means that the folder moved.
+/// A lower count means that the folder moved.
 const PLANS_MIN: usize = 15;
 
 /// Faults that this machine may not have, since it has the memory or the CPUs.
@@ -17,7 +17,7 @@ fn rig() -> Program {
     Program::new(env!("CARGO_BIN_EXE_rig"))
 }
 
-/// Those that are broken on any machine.
+/// The plans that are broken on any machine.
 fn plans() -> Vec<PathBuf> {
     let entries = fs::read_dir(root().join("tests/broken-plans")).expect("tests/broken-plans");
     let mut plans: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
@@ -72,7 +72,7 @@ fn faults_are_shown_to_a_person_within_80_columns() {
 #[test]
 fn the_sums_of_a_broken_plan_show_what_is_short() {
     let plan = "tests/broken-plans/pool-too-small.toml";
-    // It uses a third CPU, which this machine may lack: the sums are worked out none the less.
+    // The plan uses a third CPU, which this machine may lack; the sums are worked out nevertheless.
     let shown = rig().with(["check", "--explain", plan]).run().exited(2);
     let short: Vec<_> = shown.stdout.lines().filter(|line| line.contains("TOO FEW")).collect();
     assert_eq!(short.len(), 1, "{shown}");

@@ -1,4 +1,4 @@
-//! `capture` of a run that lasts: the file, who may read it, and what ends it.
+//! `capture` of a running plan: the file, its permissions, and the ways to end the capture.
 
 use std::fs;
 use std::io::Read;
@@ -12,11 +12,11 @@ use verbline_tests::unwrapped;
 
 use crate::operate::{BUSY, await_run, end, endless, look, rig, said};
 
-/// An interface's block and a packet's, by their types.
+/// The block types of an interface and of a packet.
 const INTERFACE: u32 = 1;
 const PACKET: u32 = 6;
 
-/// How many blocks of these types a file has, which is whole.
+/// The number of blocks of each type in a file, which must be whole.
 fn blocks(path: &Path) -> [usize; 2] {
     let file = fs::read(path).unwrap();
     let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap());
@@ -97,7 +97,7 @@ fn a_capture_at_a_stage_is_read_by_tshark_as_a_link_type_of_the_users() {
     }
     let mut tshark = Command::new("tshark");
     tshark.args(["-T", "fields", "-e", "frame.encap_type", "-r"]).arg(file);
-    // What wiretap calls the first link type of the user's.
+    // Wiretap's number for the first user-defined link type.
     assert_eq!(String::from_utf8(tshark.output().unwrap().stdout).unwrap(), "45\n".repeat(9));
 }
 
@@ -157,7 +157,7 @@ fn a_full_disk_a_signal_and_a_pipe_end_a_capture_and_the_run_goes_on() {
     end(run);
 }
 
-/// A capture that has begun.
+/// Starts a capture, and waits until it has begun.
 fn begun(command: &mut Command, file: &Path) -> Child {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     until(|| fs::metadata(file).is_ok_and(|file| file.len() > 0));
@@ -172,7 +172,7 @@ fn until(mut is_so: impl FnMut() -> bool) {
     }
 }
 
-// nohup(1) ignored the hangup in vain.
+// A capture under nohup(1) ended at a hangup.
 #[test]
 fn a_hangup_that_is_ignored_ends_no_capture() {
     let folder = tempfile::tempdir().unwrap();
@@ -189,7 +189,7 @@ fn a_hangup_that_is_ignored_ends_no_capture() {
     end(run);
 }
 
-// It waited for the pipe, and SIGKILL alone ended it.
+// A capture waited for its pipe, and only SIGKILL ended it.
 #[test]
 fn a_second_signal_ends_a_capture_whose_pipe_nobody_reads() {
     let folder = tempfile::tempdir().unwrap();

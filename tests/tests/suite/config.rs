@@ -1,4 +1,4 @@
-//! Every plan that is shipped loads with the catalog of the very app that it is for.
+//! Every shipped plan loads with the catalog of its own app.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -38,8 +38,8 @@ fn registry(app: &str) -> Registry {
     }
 }
 
-/// What the README asks for: two CPUs, and nothing else. No hugepages, and little memory that may
-/// be locked.
+/// A machine with what the README asks for: two CPUs, and nothing else. It has no hugepages, and
+/// little memory may be locked.
 fn modest() -> Machine {
     Machine {
         cpus: BTreeSet::from([0, 1]),

@@ -1,4 +1,4 @@
-//! `./x` hands a plan to the app that it names, and says what to do where it can't build.
+//! `./x` hands a plan to the app that it names. Where it can't build, it says what to do.
 //!
 //! The driver runs as a copy in a folder of its own, with a `cargo` that builds nothing.
 
@@ -12,9 +12,9 @@ use verbline_tests::{root, skipped};
 
 use crate::outside::new_crate;
 
-/// What each app would be: it says what it is given.
+/// A stand-in for each app: it prints its arguments.
 const APP: &str = "#!/bin/sh\necho \"${0##*/} $*\"\n";
-/// Asked for the app of a plan it gives what the plan's only line is.
+/// A stand-in for the program that prints a plan's app: the app is the plan's only line.
 const PLAN_APP: &str = "#!/bin/sh\ncat \"$1\"\n";
 
 /// A checkout with the driver and two apps, all built.
@@ -56,7 +56,7 @@ fn a_plan_goes_to_the_app_that_it_names() {
     }
 }
 
-// `HOME: unbound variable`, as a service of systemd's has none.
+// Failed with `HOME: unbound variable`: a service of systemd's has no HOME.
 #[test]
 fn where_there_is_no_home_that_of_the_user_is_taken() {
     let folder = checkout();
@@ -81,7 +81,7 @@ fn a_crate_has_no_name_with_which_none_builds() {
 #[test]
 fn a_first_run_of_the_default_app_waits_for_one_build() {
     let folder = checkout();
-    // Cargo says what it is asked for, and reads the plan's app as the real program does.
+    // Cargo notes its arguments, and `plan-app` reads the plan's app like the real program.
     script(&folder.path().join("bin/cargo"), "#!/bin/sh\necho \"$*\" >>\"$HOME/built\"\n");
     let reads_app = "#!/bin/sh\nsed -n 's/^app = \"\\(.*\\)\"/\\1/p' \"$1\"\n";
     for (profile, at) in [("quick", "quick"), ("dev", "debug")] {
@@ -96,7 +96,7 @@ fn a_first_run_of_the_default_app_waits_for_one_build() {
             let built = fs::read_to_string(folder.path().join("built")).unwrap();
             let first = built.lines().next().unwrap();
             assert_eq!(first.contains("--bin tick-to-trade"), together, "{built}");
-            // Cargo finds programs of the packages that are chosen, and of no other.
+            // Cargo finds programs only in the chosen packages.
             for program in ["tick-to-trade", "pingpong"] {
                 let calls =
                     |word: &str| built.lines().filter(|line| line.contains(&format!("{word} {program}"))).count();
@@ -107,7 +107,7 @@ fn a_first_run_of_the_default_app_waits_for_one_build() {
     }
 }
 
-/// Figures depend on the profile, so a run says which it is, and benchmarks are of what is shipped.
+/// Figures depend on the profile, so a run names its own, and benchmarks use the shipped one.
 #[test]
 fn a_run_is_soon_built_and_a_benchmark_as_it_is_shipped() {
     let folder = checkout();
@@ -168,7 +168,7 @@ fn verbs_that_are_scripts_have_help_that_installs_nothing() {
     }
 }
 
-/// Cargo runs nothing by a name that no test has, and says that all is well.
+/// Given a name that no test has, cargo runs nothing and reports success.
 #[test]
 fn a_check_that_names_its_tests_fails_where_a_name_is_no_tests() {
     let folder = checkout();
@@ -239,7 +239,7 @@ fn a_plans_path_is_the_callers() {
     }
 }
 
-/// A system without dpkg: its package manager, and what a command could need, but no compiler.
+/// A system without dpkg: it has its package manager and other needed commands, but no compiler.
 fn elsewhere(folder: &Path, manager: &str) -> Command {
     let bin = folder.join(format!("bin-{manager}"));
     fs::create_dir(&bin).unwrap();
@@ -276,7 +276,7 @@ fn a_system_without_dpkg_is_told_in_its_own_words_what_is_missing() {
     }
 }
 
-/// Nobody asks which packages those are.
+/// The user need not ask for the names of the packages.
 #[test]
 fn a_system_without_dpkg_that_has_everything_builds() {
     let folder = checkout();

@@ -1,4 +1,4 @@
-//! The filter under which a check is run, by which it shows that it has no effects.
+//! The filter that shows that a check has no effects.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -8,7 +8,7 @@ fn shell(script: &str) -> Program {
     Program::new("/bin/sh").with(["-c", script])
 }
 
-/// Whatever has an effect ends by the filter, and what has none goes on.
+/// The filter ends a program with an effect, and lets others go on.
 #[test]
 fn it_ends_what_has_an_effect_and_nothing_else() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -19,7 +19,7 @@ fn it_ends_what_has_an_effect_and_nothing_else() {
     for script in [format!(": > {file}"), format!("mkdir {file}"), format!("ln -s / {file}"), format!(": >> {file}")] {
         let shown = shell(&format!("exec 2>&1; {script}")).run_without_effects();
         let by_itself = shown.status.signal() == Some(libc::SIGSYS);
-        // The shell says of a program that it started how it ended: 128 and the signal.
+        // The shell gives the end of its child as an exit code: 128 and the signal.
         assert!(by_itself || shown.status.code() == Some(128 + libc::SIGSYS), "{script}: {shown}");
         assert_eq!(folder.path().read_dir().expect("it is there").count(), 0, "{script}");
     }

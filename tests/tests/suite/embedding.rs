@@ -1,8 +1,8 @@
-//! Crates outside the workspace build and run: the one that `./x new` makes, and one made of the
-//! lines that docs/embedding.md has for `Cargo.toml`.
+//! Crates outside the workspace build and run: the crate that `./x new` makes, and a crate with the
+//! lines of docs/embedding.md for `Cargo.toml`.
 //!
-//! Cargo heeds patches only in the workspace that it builds, so nothing else here would know if a
-//! line that such a crate needs were missing.
+//! Cargo heeds patches only in the workspace that it builds, so no other test would notice that
+//! such a crate needs a missing line.
 
 use std::fs;
 
@@ -15,8 +15,8 @@ use crate::outside::{cargo, copy_of, new_crate, own_profiles, profiles, said};
 const PULSE: &str = "examples/pulse";
 const DOCUMENT: &str = "docs/embedding.md";
 
-/// As README.md says it: made, tested and run, with the workspace's profiles, so that what others
-/// wrote is built already.
+/// Made, tested and run as in README.md. It uses the workspace's profiles, so that its dependencies
+/// are built already.
 #[test]
 fn a_new_crate_passes_its_test_and_runs_its_plan() {
     let outside = tempfile::tempdir().unwrap();
@@ -28,14 +28,14 @@ fn a_new_crate_passes_its_test_and_runs_its_plan() {
 
     let tested = cargo(&made, &["test", "--quiet", "--offline"]);
     assert!(tested.status.success(), "{}", said(&tested));
-    // Of the stage alone, and of a run.
+    // One test of the stage alone, and one of a run.
     assert_eq!(String::from_utf8_lossy(&tested.stdout).matches("1 passed").count(), 2, "{}", said(&tested));
     let ran = cargo(&made, &["run", "--quiet", "--offline", "--", "run", "plan.toml", "--for", "300ms"]);
     assert!(ran.status.success(), "{}", said(&ran));
     let report = String::from_utf8_lossy(&ran.stdout);
     assert!(report.contains("plan: ran") && report.contains("0 held"), "{report}");
 
-    // What is there is left alone, and what can't be a crate is refused.
+    // `./x new` leaves an existing folder alone, and refuses names that can't be a crate's.
     let (there, name) = ("is there already", "the name of a crate");
     for (name, why) in [("heart-beat", there), ("Heart", name), ("", name)] {
         let refused = new(name);
@@ -44,7 +44,7 @@ fn a_new_crate_passes_its_test_and_runs_its_plan() {
     }
 }
 
-/// An embedder's program with a thread of its own, built as an embedder builds it.
+/// Builds an embedder's program with a thread of its own, as an embedder does.
 #[test]
 fn the_gateway_passes_its_test() {
     let outside = copy_of("examples/gateway");
@@ -53,7 +53,7 @@ fn the_gateway_passes_its_test() {
     assert!(String::from_utf8_lossy(&tested.stdout).contains("1 passed"), "{}", said(&tested));
 }
 
-/// Of what is committed: that is what cargo sees of a repository.
+/// Uses the commit: cargo sees only committed files of a repository.
 #[test]
 fn with_git_in_place_of_the_paths_both_crates_come_from_the_repository() {
     if !root().join(".git").exists() {
@@ -64,13 +64,13 @@ fn with_git_in_place_of_the_paths_both_crates_come_from_the_repository() {
     let lines = lines.replace("path = \"../verbline/crates/bindgen\"", &format!("git = \"{url}\""));
     assert!(!lines.contains("path ="), "{lines}");
     let outside = outside(&lines);
-    // Not offline, for a repository on this disk counts as fetched from elsewhere; all else is
-    // there.
+    // Not offline, because a repository on this disk counts as fetched from elsewhere; everything
+    // else is there.
     let output = cargo(outside.path(), &["metadata", "--format-version", "1"]);
     assert!(output.status.success() && !said(&output).contains("was not used"), "{}", said(&output));
     let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
     let packages = metadata["packages"].as_array().unwrap();
-    // Ours is the bindgen of the release that rdma-sys asks for; it depends on a newer one.
+    // Our bindgen has the release that rdma-sys asks for, and depends on a newer one.
     for (name, release) in [("verbline", "0."), ("bindgen", "0.59.")] {
         let is_it = |package: &&Value| {
             package["name"] == name && package["version"].as_str().is_some_and(|version| version.starts_with(release))
@@ -81,7 +81,7 @@ fn with_git_in_place_of_the_paths_both_crates_come_from_the_repository() {
     }
 }
 
-/// The lines of the document, and those of the crate that `./x new` copies.
+/// The lines of the document, and of the crate that `./x new` copies.
 #[test]
 fn the_lines_for_cargo_are_the_same_everywhere() {
     let manifest = fs::read_to_string(root().join(PULSE).join("Cargo.toml")).unwrap();

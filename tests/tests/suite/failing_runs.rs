@@ -1,5 +1,5 @@
-//! Runs that end badly: each says why at the end, where a terminal shows it, and exits with 1;
-//! nothing hangs.
+//! Runs that end badly: each prints the reason last, where a terminal shows it, and exits with 1;
+//! none hangs.
 
 use std::fs::OpenOptions;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ fn a_run_whose_sources_are_done_ends_before_its_time() {
     assert_eq!((json["packets"]["held"].as_u64(), json["drained"].as_bool()), (Some(0), Some(true)), "{json:#}");
 }
 
-/// The app's own thread, beside the command line's live line, `--set` and signals.
+/// The app's own thread works with the command line's live line, `--set` and signals.
 #[test]
 fn an_app_feeds_its_run_and_ends_it_before_its_time() {
     let endless = "stage.numbers.params={}";
@@ -42,7 +42,7 @@ fn an_app_feeds_its_run_and_ends_it_before_its_time() {
     assert_eq!(json["injectors"][0]["pushed"], 64, "{json:#}");
     assert!(json["stages"][1]["counters"][0]["value"].as_u64() >= Some(64), "{json:#}");
 
-    // What it lacks ends the run in order, with its words.
+    // The thread's failure ends the run in order, with its message.
     let shown = rig(&[endless, "press.messages=1"]).run();
     assert_eq!(shown.status.code(), Some(1), "{shown}");
     ends_with(
@@ -71,7 +71,7 @@ fn a_panic_of_a_stage_is_told_with_the_stage() {
 #[test]
 fn a_run_whose_port_is_down_for_good_fails_and_says_so_with_the_time() {
     let plan = std::fs::read_to_string(verbline_tests::root().join("tests/plans/rig.toml")).unwrap();
-    // What arrives is longer than the buffers there.
+    // Packets arrive that are longer than the buffers there.
     let plan =
         plan.replace("[lcore.main]", "[pool.short]\ndevice = \"nic\"\npackets = 1024\ndata_bytes = 4\n\n[lcore.main]");
     let plan = plan.replace("pool = \"packets\"\ntransport", "pool = \"short\"\ntransport");
@@ -166,7 +166,7 @@ fn a_check_makes_every_stage_and_opens_no_device() {
         let program = Program::new(env!("CARGO_BIN_EXE_rig")).with(["check", "tests/plans/rig.toml"]);
         program.with(sets.iter().flat_map(|set| ["--set", set])).run()
     };
-    // Only a run can know that there is no such device.
+    // Only a run can find out that there is no such device.
     let shown = check(&ABSENT).exited(0);
     assert_eq!(shown.stdout, "tests/plans/rig.toml: valid; 1 lcore, 2 stages, 2 ports\n", "{shown}");
 
@@ -175,7 +175,7 @@ fn a_check_makes_every_stage_and_opens_no_device() {
     assert_eq!(shown.stdout, "", "{shown}");
     assert_fits(&shown.stderr);
     insta::assert_snapshot!(shown.stderr);
-    // What makes the plan unsound stands alone: a stage is asked about a sound one.
+    // Faults of the plan itself stand alone: stages are asked only about a sound plan.
     let shown = check(&[&faults[..], &["lcore.main.cpu=9999"]].concat()).exited(2);
     assert!(shown.stderr.contains("cpu-not-allowed") && !shown.stderr.contains("plumber"), "{shown}");
 }
@@ -256,7 +256,7 @@ fn a_file_that_may_grow_no_more_ends_no_program() {
     assert!(shown.stderr.contains("error: standard output cannot be written: File too large"), "{shown}");
 }
 
-/// Nobody would hear what a run of hours has found: it is not begun.
+/// Without an output, hours of results would be lost: the run does not begin.
 #[test]
 fn a_standard_output_that_is_closed_is_told_at_once() {
     let into = |redirection: &str| {
@@ -268,7 +268,7 @@ fn a_standard_output_that_is_closed_is_told_at_once() {
     let shown = into(">&-").exited(1);
     assert!(shown.stderr.starts_with("error: standard output is closed (`>&-`)"), "{shown}");
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
-    // These the user has chosen, also in the way in which the standard library opens it.
+    // The user chose these, also in the way in which the standard library opens /dev/null.
     for chosen in [">/dev/null", "1<>/dev/null", ">&- >/dev/null"] {
         let shown = into(chosen).exited(0);
         assert_eq!(shown.stderr, "", "{chosen}: {shown}");

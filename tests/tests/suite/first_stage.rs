@@ -1,11 +1,11 @@
-//! docs/first-stage.md, followed word by word: what it says to write is written, what it says to
-//! type is typed, and what it says that one sees is seen.
+//! Follows docs/first-stage.md word by word: writes the files that it shows, types its commands,
+//! and compares what it shows with what appears.
 //!
-//! A comment before a block says what the block is: `write FILE`, `in FILE` (what is there
-//! already), `under LINE in FILE` (what is added to it), or `type` with what it ends with. A prompt
-//! other than `$` is a terminal of its own: what is started at `server$` runs on, and `server>` is
-//! typed into it until it ends. A figure stands for any figure, but a nought for a nought; `…` is
-//! any text, or any lines.
+//! A comment before a block gives its purpose: `write FILE`, `in FILE` (an excerpt),
+//! `under LINE in FILE` (an addition), or `type` with the exit code. A prompt other than `$` is a
+//! terminal of its own: a program started at `server$` runs on, and lines at `server>` are typed
+//! into it until it ends. A figure stands for any figure, but 0 for 0; `…` is any text, or any
+//! lines.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,7 +22,7 @@ use crate::outside::{as_an_embedder, own_profiles, said};
 
 const DOCUMENT: &str = "docs/first-stage.md";
 
-/// What a comment says of the block behind it.
+/// The purpose of the block behind a comment.
 #[derive(Debug)]
 enum Step<'a> {
     Write(&'a str),
@@ -76,14 +76,14 @@ fn step(line: &str) -> Step<'_> {
 struct Follower {
     home: TempDir,
     folder: PathBuf,
-    /// What runs in a terminal of its own, by the prompt.
+    /// The running programs, by the prompt of their terminals.
     running: BTreeMap<String, Child>,
 }
 
 impl Drop for Follower {
     fn drop(&mut self) {
         for child in self.running.values_mut() {
-            // Fails if it has ended, which is as well. Cargo's child is to end with it.
+            // Fails if the program has ended, which does no harm. Cargo's child must end with it.
             let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
             let _ = child.wait();
         }
@@ -116,7 +116,7 @@ impl Follower {
         }
     }
 
-    /// The lines of a terminal: each that is typed, and what is seen behind it.
+    /// Types the lines of a terminal, and compares the output behind each.
     fn type_all(&mut self, block: &str, code: i32) {
         let mut lines = block.lines().peekable();
         while let Some(typed) = lines.next() {
@@ -144,7 +144,7 @@ impl Follower {
         }
     }
 
-    /// A line for what runs in a terminal, which ends if something is to be seen behind it.
+    /// Types a line into a running program, which must end if output follows.
     fn feed(&mut self, terminal: &str, text: &str, wanted: &[&str]) {
         let child = self.running.get_mut(terminal).unwrap_or_else(|| panic!("nothing runs at {terminal}"));
         writeln!(child.stdin.as_mut().expect("piped"), "{text}").unwrap();
@@ -159,7 +159,7 @@ impl Follower {
     }
 
     fn command(&self, text: &str) -> Command {
-        // The same folder by another name would be built again.
+        // Under another name the same folder would be built again.
         let text = text.replace("~/verbline", &root().display().to_string());
         let mut command = Command::new("timeout");
         command.args(["-k", "1", "300", "bash", "-c", &format!("exec {text}")]);
@@ -168,7 +168,7 @@ impl Follower {
         as_an_embedder(command.current_dir(&self.folder))
             .env("PATH", format!("{}:{path}", toolchain.parent().expect("a folder").display()))
             .env("CARGO_NET_OFFLINE", "true")
-            // Where this user's other runs are not seen.
+            // A folder without this user's other runs.
             .env("XDG_RUNTIME_DIR", self.home.path())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -177,8 +177,8 @@ impl Follower {
     }
 }
 
-/// The terminal that a line names (none, at `$`), whether it is typed into what runs there, and
-/// what is typed.
+/// The terminal of a line (none, at `$`), whether the line goes to its running program, and the
+/// text to type.
 fn prompt(line: &str) -> Option<(&str, bool, &str)> {
     let (name, text) = line.split_once(' ')?;
     let terminal = name.strip_suffix('$').or(name.strip_suffix('>'))?;
@@ -194,7 +194,7 @@ fn compare(typed: &str, wanted: &[&str], code: i32, output: &Output) {
     assert!(matches(&wanted, &seen), "{DOCUMENT}: {typed}\n--- shows\n{wanted:#?}\n--- gives\n{seen:#?}\n{all}");
 }
 
-/// Standard error without what is said of the machine.
+/// Standard error without the notes about the machine.
 fn of_the_program(said: &str) -> String {
     let mut is_of_machine = false;
     let lines = said.lines().filter(|line| {
@@ -205,7 +205,8 @@ fn of_the_program(said: &str) -> String {
     lines.map(|line| format!("{line}\n")).collect()
 }
 
-/// Whether the lines are those, where `…` alone is any lines, and at an end or a start any text.
+/// Whether the lines match. A line `…` stands for any lines; at the end or the start of a line it
+/// stands for any text.
 fn matches(wanted: &[String], seen: &[String]) -> bool {
     match (wanted, seen) {
         ([], []) => true,
@@ -221,15 +222,15 @@ fn matches(wanted: &[String], seen: &[String]) -> bool {
     }
 }
 
-/// Whether the words are the same; where a figure is shown, any is right, and none (`-`).
+/// Whether the words match. A figure matches any figure, and none (`-`).
 fn is_line(wanted: &str, seen: &str) -> bool {
     let is_figure = |word: &str| word == "-" || word.starts_with(|char: char| char == '#' || char.is_ascii_digit());
     let is_word = |(wanted, seen): (&str, &str)| wanted == seen || (wanted == "#" && is_figure(seen));
     wanted.split(' ').count() == seen.split(' ').count() && wanted.split(' ').zip(seen.split(' ')).all(is_word)
 }
 
-/// A line with one space between words, and `#` for each number that is not 0; of a number with a
-/// unit of time that too, since a slower machine has another one.
+/// A line with single spaces between words, and `#` for each number that is not 0, including its
+/// unit of time, because a slower machine has another one.
 fn figures(line: &str) -> String {
     let words = line.split_whitespace().map(|word| {
         let digits: String = word.chars().filter(char::is_ascii_digit).collect();

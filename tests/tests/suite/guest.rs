@@ -1,5 +1,5 @@
-//! The checks on kernel RDMA fail where the guest does. Its scripts run as a copy, with a qemu that
-//! boots nothing and leaves what a guest would.
+//! The checks on kernel RDMA fail if the guest does. The guest's scripts run as a copy, with a qemu
+//! that boots nothing and leaves the files that a guest would.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use verbline_tests::{root, skipped};
 
 use crate::driver::script;
 
-/// Ends at once, with its command's success and the console that the test wants.
+/// Ends at once, with the exit code and the console output that the test wants.
 const QEMU: &str = "#!/bin/sh
 for word; do
     case $word in
@@ -28,7 +28,7 @@ printf 'ok    %-60s      1.0 s\\n' \"${checks[@]}\"
 exit \"$(<\"$HOME/code\")\"
 ";
 
-/// A checkout with these scripts of the guest's as they are, and these in place of others.
+/// A checkout with these real scripts of the guest, and these stubs in place of others.
 fn checkout(real: &[&str], stubs: &[(&str, &str)]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for name in real {
@@ -47,7 +47,7 @@ fn ran(folder: &Path, words: &[&str]) -> Output {
     command.arg(folder.join("tests/guest").join(words[0])).args(&words[1..]).output().unwrap()
 }
 
-/// The scripts judge by it.
+/// The scripts need jq for their judgement.
 fn lacks_jq() -> bool {
     let is_there = Command::new("jq").arg("--version").output().is_ok();
     if !is_there {
@@ -97,7 +97,7 @@ done
     }
 }
 
-/// A target that has failed, or that a signal did not end in order, may have lost no packet.
+/// A failed target, or one that a signal did not end in order, may have lost no packet.
 #[test]
 fn a_target_is_judged_by_its_packets_its_failures_and_its_exit_code() {
     if lacks_jq() {

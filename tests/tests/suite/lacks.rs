@@ -1,6 +1,6 @@
-//! What a machine may lack (docs/machines.md): each test takes it away from a run, which says so in
-//! one note and goes on, or says why it can't. What a test can't take away here, it says with
-//! `skipped:`.
+//! Things that a machine may lack (docs/machines.md). Each test takes one away from a run, which
+//! says so in one note and goes on, or says why it can't. A test that can't take it away here says
+//! so with `skipped:`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,8 +9,8 @@ use std::process::Command;
 use verbline::plan::{Lack, Machine};
 use verbline_tests::{Cgroup, Finished, Program, root, skipped, unwrapped};
 
-/// A run of one lcore that ends by itself, on ordinary pages, so that nothing depends on the
-/// hugepages there are.
+/// A run of one lcore that ends by itself. It uses ordinary pages, so that the machine's hugepages
+/// do not matter.
 fn rig() -> Program {
     of_rig("run").with(["--json", "--set", "pool.packets.pages=4KiB"])
 }
@@ -19,8 +19,7 @@ fn of_rig(verb: &str) -> Program {
     Program::new(env!("CARGO_BIN_EXE_rig")).with([verb, "tests/plans/rig.toml"])
 }
 
-/// Insists on a good run, and that this is all that it says besides what it says with nothing taken
-/// away.
+/// Insists on a good run, and that it prints only this beyond its output with nothing taken away.
 #[track_caller]
 fn goes_on(program: &Program, shown: Finished, lack: Option<Lack>) -> Finished {
     let shown = shown.exited(0);
@@ -28,7 +27,7 @@ fn goes_on(program: &Program, shown: Finished, lack: Option<Lack>) -> Finished {
     let lacks = |shown: &Finished| shown.notes.iter().map(|note| note.lack).collect::<BTreeSet<_>>();
     let whole = program.run().exited(0);
     assert_eq!(lacks(&shown), lacks(&whole).into_iter().chain(lack).collect(), "{shown}");
-    // A run's report, and not a check's line.
+    // Only for a run's report, not for a check's line.
     if shown.stdout.starts_with('{') {
         let json = shown.json();
         assert_eq!(
@@ -40,7 +39,7 @@ fn goes_on(program: &Program, shown: Finished, lack: Option<Lack>) -> Finished {
     shown
 }
 
-/// A shell that mounts these in a namespace of its own, and then is the program.
+/// A shell that mounts these in its own namespace, and then becomes the program.
 fn mounting(mounts: &str) -> Option<Vec<String>> {
     let is_root = rustix::process::geteuid().is_root();
     let mut wrapper = vec!["unshare".to_owned(), "--mount".to_owned()];
@@ -54,7 +53,7 @@ fn mounting(mounts: &str) -> Option<Vec<String>> {
     Some(wrapper)
 }
 
-/// Root without these capabilities; nobody else has any.
+/// Root without these capabilities; other users have none.
 fn without_capabilities(names: &str) -> Vec<String> {
     match rustix::process::geteuid().is_root() {
         true => vec!["setpriv".to_owned(), format!("--bounding-set={names}")],
@@ -75,7 +74,7 @@ fn without_hugepages_pools_are_on_ordinary_pages() {
     assert!(note.contains("pool.packets is on 4 KiB pages: 1 hugepage"), "{shown}");
     assert!(note.contains("`sysctl -w vm.nr_hugepages="), "{shown}");
     assert_eq!(shown.json()["pools"][0]["page_bytes"], 4096, "{shown}");
-    // Pools that lack some each give the advice that does for all of them.
+    // Pools that each lack some get the advice that serves all of them.
     let two = fs::read_to_string(root().join("tests/plans/rig.toml")).unwrap();
     let two = two + "\n[pool.more]\ndevice = \"nic\"\npackets = 4096\ndata_bytes = 2048\n";
     let path = concat!(env!("CARGO_TARGET_TMPDIR"), "/two-pools.toml");
@@ -87,7 +86,7 @@ fn without_hugepages_pools_are_on_ordinary_pages() {
     for pool in shown.json()["pools"].as_array().unwrap() {
         assert!(pool["fallback"].as_str().is_some_and(|why| why.ends_with(advice)), "{advice}: {pool:#}");
     }
-    // What the plan asks for is no want.
+    // Ordinary pages that the plan asks for are no lack.
     let small = rig();
     let shown = goes_on(&small, small.run_as(&mut small.behind(without("hugepages"))), None);
     assert_eq!(shown.note(Lack::Hugepages), None, "{shown}");
@@ -156,7 +155,7 @@ fn without_cap_sys_nice_nothing_is_missed() {
     goes_on(&program, program.run_as(&mut program.behind(without_capabilities("-sys_nice"))), None);
 }
 
-// Each wait with a time-out was epoll_pwait2(2): device events went unheard, and connections
+// Each wait with a time-out used epoll_pwait2(2): device events went unheard, and connections
 // failed.
 #[test]
 fn without_epoll_pwait2_nothing_is_missed() {
@@ -164,7 +163,7 @@ fn without_epoll_pwait2_nothing_is_missed() {
     goes_on(&program, program.run_as(&mut program.behind(without("epoll_pwait2"))), None);
 }
 
-// It said that CPU 0 is none of `CPU 0, 1`, and to choose one of them.
+// The error said that CPU 0 is none of `CPU 0, 1`, and to choose one of them.
 #[test]
 fn without_the_right_to_pin_threads_it_is_the_filter_that_is_blamed() {
     let program = rig();
@@ -249,14 +248,14 @@ fn with_too_few_descriptors_a_plan_says_both_numbers_and_with_enough_it_raises_i
     let needed = sum["needed"].as_u64().expect("a number");
     let limited = |soft: u64, hard: u64| ["prlimit".to_owned(), format!("--nofile={soft}:{hard}")];
     let program = rig();
-    // What the sum says suffices, however low the limit is that the process starts with.
+    // The sum's number suffices, however low the limit at the start of the process.
     goes_on(&program, program.run_as(&mut program.behind(limited(8, needed))), None);
     let few = needed - 1;
     let shown = program.run_as(&mut program.behind(limited(few, few))).exited(2);
     let both = format!("the run needs {needed} file descriptors, and this process may open {few}");
     assert!(unwrapped(&shown.stderr).contains(&both), "{shown}");
     assert!(shown.stderr.contains("LimitNOFILE="), "{shown}");
-    // Of those are the clients of the control socket, and a run may have none.
+    // The sum includes clients of the control socket, and a run may have none.
     let fewer = needed - 16;
     let alone = program.with(["--no-socket"]);
     alone.run_as(&mut alone.behind(limited(fewer, fewer))).exited(0);
@@ -337,7 +336,7 @@ fn without_mlock_it_is_the_filter_that_is_blamed() {
     assert!(note.contains("allow mlock(2) in the seccomp filter") && !note.contains("ulimit"), "{shown}");
 }
 
-/// Every lack is in the table of the documentation, and every test that it names is there.
+/// Every lack is in the table of the documentation, and every test named there exists.
 #[test]
 fn the_table_of_what_a_machine_may_lack_is_whole() {
     let page = fs::read_to_string(root().join("docs/machines.md")).expect("docs/machines.md");

@@ -1,4 +1,4 @@
-//! What a person in a terminal of 80 columns sees of a run while it lasts, and what is left.
+//! The display of a run in a terminal of 80 columns, while it lasts and afterwards.
 
 use std::num::NonZero;
 
@@ -53,7 +53,7 @@ fn a_terminal_that_moves_no_cursor_gets_plain_lines() {
 #[test]
 fn in_a_narrow_terminal_a_number_is_whole_or_not_there() {
     let mut terminal = Terminal::start_in(&endless(), NonZero::new(24).unwrap());
-    // Not even the word has room beside the number.
+    // There is no room even for the word beside the number.
     let shown = terminal.wait_for(|screen| screen.starts_with("rig 00:00:01 "));
     let words: Vec<_> = shown.split_whitespace().collect();
     assert!(matches!(words.as_slice(), ["rig", "00:00:01", number] if number.len() >= "800".len()), "{shown}");
@@ -90,7 +90,7 @@ fn failures_stand_out_in_a_terminal_and_only_there() {
 fn a_log_gets_no_line() {
     let shown = endless().with(["--json"]).start();
     shown.await_lcores(&["main"]);
-    // Long enough for a few updates of the line, were there one.
+    // Time for a few updates of the line, if there were one.
     std::thread::sleep(std::time::Duration::from_millis(500));
     shown.signal(Signal::TERM);
     let shown = shown.finish().exited(0);
@@ -98,8 +98,8 @@ fn a_log_gets_no_line() {
     assert_eq!(shown.json()["plan"], "rig", "{shown}");
 }
 
-/// A signal may come while the run is still being built: it ends at once, and its exit code is that
-/// of a run which lasted as long as it should. The user is told what ended it.
+/// A signal may come while the run is still being built. The run ends at once, with the exit code
+/// of a run of full length. The user reads what ended it.
 #[test]
 fn a_signal_that_ends_a_run_before_its_time_is_named() {
     let started = endless().with(["--for", "1h", "--json"]).start();
@@ -108,13 +108,13 @@ fn a_signal_that_ends_a_run_before_its_time_is_named() {
     let shown = started.finish().exited(0);
     let told = shown.stderr.lines().find(|line| line.starts_with("SIGTERM has ended the run after "));
     assert!(told.is_some_and(|line| line.ends_with(", before the 1h of --for")), "{shown}");
-    // One that ends by itself, or has no end, needs no word.
+    // A run that ends by itself, or has no end, prints no such line.
     let shown = endless().with(["--for", "200ms"]).run().exited(0);
     assert!(!shown.stderr.contains("has ended"), "{shown}");
 }
 
-// A mask is inherited: a run that was started with signals blocked, as by a daemon that waits for
-// its own with signalfd(2), was ended by SIGKILL alone.
+// Signal masks are inherited. A run that was started with signals blocked, as by a daemon that
+// waits for its own with signalfd(2), ended only by SIGKILL.
 #[test]
 fn a_signal_that_was_blocked_when_the_run_was_started_ends_it() {
     let program = endless().with(["--json"]);
@@ -124,13 +124,14 @@ fn a_signal_that_was_blocked_when_the_run_was_started_ends_it() {
     assert_eq!(shown.json()["packets"]["held"], 0, "{shown}");
 }
 
-/// Nothing but a signal ends it; and whose terminal goes away gets the report where it was sent.
+/// Only a signal ends such a run. A user whose terminal goes away gets the report where it was
+/// sent.
 #[test]
 fn a_run_without_an_end_is_ended_by_a_hangup_unless_that_is_ignored() {
     for length in [&[][..], &["--for", "forever"]] {
         let started = endless().with(length).with(["--json"]).start();
         started.await_lcores(&["main"]);
-        // Twice, as a terminal may send it: the second aborts nothing.
+        // Twice, as a terminal may send it: the second signal aborts nothing.
         for _ in 0..2 {
             started.signal(Signal::HUP);
             started.await_delivery();

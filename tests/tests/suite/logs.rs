@@ -1,4 +1,4 @@
-//! The log of a run: its form, and how much of it there is while the run lasts.
+//! The log of a run: its format, and the number of its lines.
 
 use serde_json::Value;
 use verbline_tests::{Program, unwrapped};
@@ -52,14 +52,14 @@ fn a_form_that_cannot_be_is_said_and_the_log_is_text() {
     let shown = check.with_env("VERBLINE_LOG_FORMAT", "xml").run().exited(0);
     let warning = "warning: VERBLINE_LOG_FORMAT=xml is ignored; write text, json or journald\n";
     assert!(shown.stderr.starts_with(warning), "{shown}");
-    // A service's variable that its child has inherited, whose standard error is another file.
+    // The variable of a service, inherited by a child whose standard error is another file.
     let shown = check.with_env("JOURNAL_STREAM", "8:1").run().exited(0);
     assert_eq!(shown.stderr, "", "{shown}");
 }
 
-/// A user who starts one end of two sees meanwhile which port waits, and for whom; a program that
-/// collects logs has sentences without a break, of the wait and of its end. A device that has an
-/// address needs no advice to have one.
+/// A user who starts one of two ends reads which port waits, and for whom. A program that collects
+/// logs gets whole sentences, about the wait and about its end. A device with an address gets no
+/// advice to set one.
 #[test]
 fn a_port_that_waits_for_its_connection_is_named_while_it_waits() {
     let folder = tempfile::tempdir().unwrap();

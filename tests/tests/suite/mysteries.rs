@@ -11,10 +11,10 @@ use serde_json::Value;
 
 use crate::operate::{BUSY, await_run, end, endless, entry, look, said};
 
-/// For what must come to be.
+/// The longest wait for an expected state.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What a verb prints as JSON, again and again until `is_it`.
+/// Repeats a verb until `is_it` accepts its JSON output, and returns that.
 fn until(folder: &Path, words: &[&str], is_it: impl Fn(&Value) -> bool) -> Value {
     let from = Instant::now();
     loop {
@@ -43,7 +43,7 @@ fn two_lcores_who_holds_the_packets_of_a_peer_that_does_not_read_is_found() {
     let run = endless(folder.path(), &words).start();
     await_run(folder.path());
 
-    // Who holds my packets? The sender: more than it would of a peer that reads, which is none.
+    // Who holds my packets? The sender. For a peer that reads it would hold none.
     let tx_of = |report: &Value| {
         let holders = report["packets"]["holders"].as_array().unwrap().iter();
         holders.filter(|one| one["place"] == "port.out tx").filter_map(|one| one["packets"].as_u64()).sum::<u64>()
@@ -52,9 +52,10 @@ fn two_lcores_who_holds_the_packets_of_a_peer_that_does_not_read_is_found() {
     let (text, _) = said(&look(folder.path(), &["stats"]));
     let held = text.lines().find(|line| line.starts_with("held")).unwrap_or_else(|| panic!("{text}"));
     assert!(held.contains("port.out tx"), "{held}");
-    // And why? What it sends finds no receive: the peer posts too few.
+    // And why? Its sends find no receive: the peer posts too few.
     assert!(entry(&report, "ports", "in")["rx_out_of_buffer"].as_u64() > Some(0), "{report:#}");
-    // Since the stage behind that port does not return for long: it sleeps, so it has little work.
+    // Because the stage behind that port does not return for long: it sleeps, so it has little
+    // work.
     assert_eq!(entry(&report, "stages", "sink")["lcore"], "reader");
     let in_sink = |trace: &Value| {
         let mut steps = trace["steps"].as_array().unwrap().iter();
@@ -100,15 +101,15 @@ impl Drop for Neighbour {
 #[test]
 fn why_a_packet_was_slow_is_found_though_its_thief_is_a_neighbour() {
     let folder = tempfile::tempdir().unwrap();
-    // One that polls, since what sleeps is not robbed, and has packets at all times: a moment that
-    // is taken from it is some packet's.
+    // The run polls, because a sleeping lcore loses no CPU time. It has packets at all times, so
+    // each stolen moment delays some packet.
     let run = endless(folder.path(), &BUSY).start();
     await_run(folder.path());
     let report = until(folder.path(), &["stats", "--json"], |_| true);
     let cpu = entry(&report, "lcores", "main")["cpu"].as_u64().unwrap();
     let neighbour = Neighbour::on(cpu as usize);
 
-    // Why was this one slow? A part of its time the lcore did not have its CPU.
+    // Why was this packet slow? For a part of its time the lcore did not have its CPU.
     let ask = ["trace", "--json", "--above", "2ms", "--packets", "20", "--for", "5s", "--slowest", "20"];
     let is_robbed = |step: &Value| {
         let mut meanwhile = step["meanwhile"].as_array().unwrap().iter();

@@ -1,5 +1,5 @@
-//! `ps`, `stats` and `top` of a run that lasts: what a person sees in 80 columns, and a program
-//! reads.
+//! `ps`, `stats` and `top` of a running plan: the display in 80 columns, and the output for
+//! programs.
 
 use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use verbline_tests::{Program, Started, Terminal, assert_fits, skipped, terminal_pair, unwrapped};
 
-/// A verb of the app whose runs listen in `folder`.
+/// A verb of the app, with `folder` as the place of the runs' sockets.
 pub(crate) fn rig(folder: &Path, words: &[&str]) -> Program {
     Program::new(env!("CARGO_BIN_EXE_rig")).with(words).listening_in(folder)
 }
@@ -19,7 +19,7 @@ pub(crate) fn endless(folder: &Path, words: &[&str]) -> Program {
     rig(folder, &["run", "tests/plans/rig.toml", "--quiet", "--set", "stage.numbers.params={}"]).with(words)
 }
 
-/// For an endless run that polls, and has packets at all times.
+/// Settings for an endless run that polls, and has packets at all times.
 pub(crate) const BUSY: [&str; 4] =
     ["--set", "lcore.main.idle=poll", "--set", "stage.numbers.params={count=1_000_000_000_000}"];
 
@@ -29,7 +29,7 @@ pub(crate) fn entry<'a>(report: &'a Value, list: &str, name: &str) -> &'a Value 
     entries.find(|entry| entry["name"] == name).unwrap_or_else(|| panic!("no {name} among the {list}"))
 }
 
-/// Looks at the run that has the CPUs meanwhile.
+/// Looks at the run that holds the CPUs meanwhile.
 pub(crate) fn look(folder: &Path, words: &[&str]) -> Output {
     rig(folder, words).command().output().unwrap()
 }
@@ -39,7 +39,7 @@ pub(crate) fn said(output: &Output) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// Waits until the run's lcore runs.
+/// Waits until the run's lcore is running.
 pub(crate) fn await_run(folder: &Path) {
     for _ in 0..2000 {
         if said(&look(folder, &["ps"])).0.contains("running") {
@@ -140,11 +140,11 @@ fn a_plan_whose_metrics_are_wrong_is_refused_by_check_and_by_run() {
     }
 }
 
-/// Runs beside a terminal, which has the turn; killed when dropped.
+/// A run beside a terminal that holds the CPUs. Dropping it kills the run.
 struct Beside(std::process::Child);
 
 impl Beside {
-    /// An endless run, whose lcore runs.
+    /// Starts an endless run, and waits until its lcore is running.
     fn start(folder: &Path) -> Beside {
         let mut command = endless(folder, &[]).command();
         command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
@@ -170,7 +170,7 @@ fn two_lcores_top_shows_a_run_and_gives_the_terminal_back_however_it_ends() {
         terminal.wait_for(|screen| screen.contains("rx+tx/s") && screen.contains("numbers"));
         terminal
     };
-    // Of the other screen nothing is left.
+    // Nothing is left of the alternate screen.
     let is_given_back = |terminal: Terminal, left: &str| {
         let (status, screen) = terminal.finish();
         assert!(status.success() && screen.trim() == left, "{status}: {screen}");
@@ -226,7 +226,8 @@ fn top_says_what_to_use_where_there_is_no_screen() {
     assert!(status.code() == Some(1) && unwrapped(&dumb).contains("`stats --every 1s` prints the same"), "{dumb}");
 }
 
-// Whoever became root by `su` made a folder there that kept its user from having sockets.
+// A user who became root by `su` made a folder there, and that kept the folder's owner from having
+// sockets.
 #[test]
 fn root_makes_nothing_in_another_users_runtime_folder() {
     if !rustix::process::geteuid().is_root() {
@@ -239,7 +240,7 @@ fn root_makes_nothing_in_another_users_runtime_folder() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
-// Nobody listens at an address that this host has not, and that was the advice: to see who.
+// The advice was to see who listens there, even for an address that this host does not have.
 #[test]
 fn metrics_that_cannot_be_served_come_with_what_to_do_about_it() {
     let folder = tempfile::tempdir().unwrap();

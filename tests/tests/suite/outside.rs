@@ -1,5 +1,5 @@
 //! Crates outside the workspace, built as an embedder builds them, but in the workspace's own
-//! target folder and by its profiles: what others wrote is built already.
+//! target folder and with its profiles, so that dependencies are built already.
 
 use std::fs;
 use std::path::Path;
@@ -8,12 +8,12 @@ use std::process::{Command, Output};
 use tempfile::TempDir;
 use verbline_tests::root;
 
-/// `./x new NAME`, typed in this folder.
+/// Runs `./x new NAME` in this folder.
 pub(crate) fn new_crate(folder: &Path, name: &str) -> Output {
     Command::new(root().join("x")).args(["new", name]).current_dir(folder).output().unwrap()
 }
 
-/// A crate of this repository that is no member of its workspace, as a copy elsewhere.
+/// A copy elsewhere of a crate that is in this repository but not in its workspace.
 pub(crate) fn copy_of(example: &str) -> TempDir {
     let (from, to) = (root().join(example), tempfile::tempdir().unwrap());
     copy_folder(&from, to.path());
@@ -39,7 +39,7 @@ fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-/// Puts the workspace's profiles in the place of the crate's own.
+/// Replaces the crate's own profiles by the workspace's.
 pub(crate) fn own_profiles(made: &Path) {
     let manifest = fs::read_to_string(made.join("Cargo.toml")).unwrap();
     let own = manifest.find("[profile.dev]").unwrap();
@@ -50,17 +50,17 @@ pub(crate) fn cargo(folder: &Path, arguments: &[&str]) -> Output {
     as_an_embedder(Command::new(env!("CARGO")).args(arguments).current_dir(folder)).output().unwrap()
 }
 
-/// The command, which is cargo or calls it, without what belongs to the workspace alone.
+/// A command that is or calls cargo, without settings that belong to the workspace only.
 pub(crate) fn as_an_embedder(cargo: &mut Command) -> &mut Command {
-    // What cargo and `./x test` told this test about the workspace is none of that crate's. Whether
-    // a build is incremental is: cargo builds a crate anew that was built otherwise.
+    // Removes what cargo and `./x test` told this test about the workspace. The incremental setting
+    // stays, because cargo builds a crate again if it changes.
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
         if name.starts_with("CARGO_") && name != "CARGO_HOME" && name != "CARGO_INCREMENTAL" {
             cargo.env_remove(name);
         }
     }
-    // Where the workspace is built, and by its profiles: what others wrote is built already.
+    // The workspace's target folder and profiles: dependencies are built already.
     cargo.env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap());
     let debug = std::env::var("CARGO_PROFILE_DEV_DEBUG").unwrap_or_else(|_| "line-tables-only".into());
     cargo.env("CARGO_PROFILE_DEV_DEBUG", debug)
@@ -70,7 +70,7 @@ pub(crate) fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// The workspace's profiles of a build for development.
+/// The workspace's profiles for development builds.
 pub(crate) fn profiles() -> String {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let from = manifest.find("[profile.dev]").unwrap();

@@ -1,4 +1,5 @@
-//! The live page in a real browser: what it shows of a run until its end, and what keys do.
+//! The live page in a real browser: its display of a run until the run's end, and the effects of
+//! keys.
 
 use verbline_tests::{Browser, free_port, skipped};
 
@@ -22,19 +23,19 @@ fn a_page_shows_a_run_until_its_end_and_says_so() {
     let nodes =
         browser.value("[...document.querySelectorAll('.node text:first-of-type')].map(text => text.textContent)");
     assert_eq!(nodes, serde_json::json!(["out", "in", "numbers", "sink"]), "ports, and stages");
-    // The numbers' way has its rate at each arrow.
+    // The numbers' path shows its rate at each arrow.
     browser.wait_for("[...document.querySelectorAll('.rate')].filter(rate => rate.textContent !== '0').length === 2");
     let ports = text(&mut browser, "#table-ports");
     assert!(["out", "in", "up"].iter().all(|word| ports.contains(word)), "{ports}");
 
-    // Rates just below a unit, and what a run of days counts.
+    // Rates just below a unit, and counts of a run of days.
     let numbers = "[0, 0.4, 99, 999.4, 999.6, 12345, 999499, 999700, 999700000, 84e6, 999.7e9, 1.5e12, 3.4e15]";
     let shown = browser.value(&format!("{numbers}.map(short)"));
     let figures =
         ["0", "0.40", "99", "999", "1.00k", "12.3k", "999k", "1.00M", "1.00G", "84.0M", "1.00T", "1.50T", "3400T"];
     assert_eq!(shown, serde_json::json!(figures));
 
-    // How long the calls took, once one was timed.
+    // The durations of calls, once one was timed.
     browser.wait_for("document.querySelectorAll('#times figure .count').length > 0");
     assert!(text(&mut browser, "#times").contains("p99 "));
 

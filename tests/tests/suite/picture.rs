@@ -1,5 +1,5 @@
-//! The README's picture: the plan of `./x run`, with the figures of the run that docs/report.md
-//! shows.
+//! Draws the README's picture: the plan of `./x run`, with the figures of the run in
+//! docs/report.md.
 //!
 //! After a change of that report, draw the picture again:
 //! `DRAW=1 cargo test -p verbline-tests --test suite -- picture`.
@@ -47,7 +47,7 @@ const THEMES: [Theme; 2] = [
 const WIDTH: u32 = 860;
 const HEIGHT: u32 = 432;
 const FONTS: &str = "-apple-system, 'Segoe UI', 'Noto Sans', Helvetica, Arial, sans-serif";
-/// The ports of both lcores, a pair a line: where it is, the name at either end, and what goes
+/// The ports of both lcores, a pair a line: the position, the name at either end, and the packets
 /// between them.
 const WIRES: [(u32, &str, &str, &str); 5] = [
     (96, "feed_a", "md_a", "239.1.1.1"),
@@ -62,11 +62,11 @@ const RIGHT_PORTS: u32 = 486;
 const STAGES: u32 = 664;
 const PORT: (u32, u32) = (126, 34);
 
-/// The rows of a report, as a person reads it.
+/// The rows of a report, as printed for people.
 struct Report(Vec<Vec<String>>);
 
 impl Report {
-    /// The one that docs/report.md shows whole.
+    /// The report that docs/report.md shows whole.
     fn shown() -> Report {
         let text = fs::read_to_string(root().join("docs/report.md")).expect("docs/report.md");
         let lines = text.lines().skip_while(|line| !line.starts_with("    tick-to-trade: ran"));
@@ -74,7 +74,7 @@ impl Report {
         Report(lines.map(|line| line.split_whitespace().map(str::to_owned).collect()).collect())
     }
 
-    /// The cells of the row that begins so, behind those words.
+    /// The cells of a row behind these first words.
     fn row(&self, begin: &[&str]) -> &[String] {
         let row = self.0.iter().find(|row| row.len() > begin.len() && row.iter().zip(begin).all(|(a, b)| a == b));
         &row.unwrap_or_else(|| panic!("the report has no row {begin:?}"))[begin.len()..]
@@ -154,7 +154,7 @@ impl Drawing<'_> {
         self.text((middle, y - 14), 14, r#"font-weight="600" text-anchor="middle""#, theme.text, name);
         self.text((middle, y + 3), 11, anchor, theme.faint, &format!("{came} in"));
         self.text((middle, y + 17), 11, anchor, theme.faint, &format!("{left} out"));
-        // In two lines, where a box is narrow.
+        // On two lines, if the box is narrow.
         let (cost, share) = (format!("{} ns each", grouped(each_ns)), format!("{of_busy} % of busy"));
         if width < 150 {
             self.text((middle, y + 31), 11, anchor, theme.flow, &cost);
@@ -180,7 +180,7 @@ impl Drawing<'_> {
         }
     }
 
-    /// What goes from ports to stages, and between stages.
+    /// Draws the packets' ways from ports to stages, and between stages.
     fn flows(&mut self) {
         let (flow, both) = (self.theme.flow, r#"marker-start="url(#in)""#);
         let ports = RIGHT_PORTS + PORT.0;
@@ -230,7 +230,7 @@ fn draw(report: &Report, theme: &Theme) -> String {
     )
 }
 
-/// An arrow's head: at the end of a line, or at its beginning.
+/// An arrowhead, for the end or the beginning of a line.
 fn marker(orient: &str, end: &str, start: &str, colour: &str) -> String {
     let id = if orient == "auto" { end } else { start };
     format!(
@@ -253,7 +253,7 @@ fn the_readmes_picture_has_the_figures_of_the_report_that_the_documents_show() {
     }
 }
 
-/// What the plan has, the picture has.
+/// The picture has everything that the plan has.
 #[test]
 fn every_port_and_stage_of_the_plan_is_in_the_picture() {
     let plan = fs::read_to_string(root().join("config/tick-to-trade.toml")).expect("the plan");

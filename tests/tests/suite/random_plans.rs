@@ -1,5 +1,5 @@
-//! Random valid plans: a share of the seeds, and that the judge of a run sees what it is there to
-//! see. `./x random-plans` runs as many as one likes.
+//! Random valid plans: runs a share of the seeds, and checks that the judge of a run sees planted
+//! faults. `./x random-plans` runs any number.
 
 use std::process::{Command, Output};
 
@@ -7,14 +7,14 @@ use verbline::engine::{ConnectionsReport, OperationReport, OperationsReport, Rep
 use verbline::prelude::Machine;
 use verbline_tests::random::{draw, judge, run, run_without, with_least_pools};
 
-/// What a plan has whose packets go by a UDP socket.
+/// The text in a plan whose packets go by a UDP socket.
 const BY_WIRE: &str = "\naddress = ";
 
 fn text(seed: u64) -> String {
     with_least_pools(&draw(seed), &Machine::detect()).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"))
 }
 
-/// In a process of its own: plans by the wire give its software device an address for good.
+/// Runs in a process of its own: plans by the wire give its software device an address for good.
 fn program(words: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_random_plans")).args(words).output().unwrap()
 }
@@ -26,7 +26,7 @@ fn two_lcores_at_most_and_forty_random_plans_run_as_they_must() {
     assert!(ran.status.success() && said.starts_with("40 plans from seed 0"), "{ran:?}");
 }
 
-/// A check that runs nothing has found nothing.
+/// A check that runs no plan must not pass.
 #[test]
 fn two_lcores_no_plan_is_not_a_plan_without_a_fault() {
     for words in [&["--count", "0"][..], &["--plan", "tests/plans/rig.toml", "--count", "0"]] {
@@ -177,7 +177,7 @@ fn sees(words: &[&str], tamperings: &[(&str, Tampering)]) {
         words.iter().all(|word| text.contains(word)) && !text.contains(BY_WIRE)
     };
     let text = text((0..).find(has_all).expect("there are some"));
-    // Of a run that other programs kept from its CPUs nobody asks whether a round was late.
+    // The judge does not check for late rounds if other programs kept the run from its CPUs.
     let was_kept = |report: &Report| report.lcores.iter().map(|lcore| lcore.stolen_ns).sum::<u64>() > 400_000_000;
     let mut runs = (0..20).map(|_| run(&text).unwrap());
     let (plan, report) = runs.find(|(_, report)| !was_kept(report)).expect("one of twenty has its CPUs");

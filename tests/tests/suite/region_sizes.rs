@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use verbline::mem::{Pool, PoolSpec};
 use verbline::plan::{Catalog, Loader, Machine};
 
-/// What the plan says that a pool's packets need, without their metadata, on pages of one byte, so
-/// that nothing is rounded up to pages.
+/// The plan's sum of the memory that a pool's packets need, without their metadata. Pages are of
+/// one byte, so that nothing is rounded up.
 fn planned_bytes(packets: u32, data_bytes: u32, headroom_bytes: u32) -> u64 {
     let text = format!(
         "[device.nic]\nprovider = \"soft\"\nname = \"soft0\"\n\n[pool.packets]\ndevice = \"nic\"\npackets = {packets}\n\

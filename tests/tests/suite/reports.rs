@@ -1,5 +1,5 @@
-//! Every report of every shipped plan: of the published shape, with every sum in it right, live and
-//! at the end.
+//! Checks every report of every shipped plan, live and at the end: it has the published shape, and
+//! every sum in it is right.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use verbline_tests::{assert_report_holds, recording, report_faults, root, two_lc
 /// How long each plan runs.
 const RUN: Duration = Duration::from_millis(600);
 
-/// How many reports are taken live meanwhile.
+/// The number of live reports in a run.
 const LOOKS: u32 = 6;
 
 /// The apps of this repository.
@@ -39,7 +39,7 @@ fn app_of(stem: &str) -> &'static str {
 
 fn plans() -> Vec<PathBuf> {
     let entries = fs::read_dir(root().join("config")).expect("config/");
-    // In folders are plans for several processes.
+    // Folders hold plans for several processes.
     let files = entries.map(|entry| entry.expect("an entry of config/").path()).filter(|path| path.is_file());
     let mut plans: Vec<_> = files.collect();
     plans.sort();
@@ -47,7 +47,7 @@ fn plans() -> Vec<PathBuf> {
     plans
 }
 
-/// Runs a plan with these keys set. Gives the reports: those taken live, then the last one.
+/// Runs a plan with these keys set. Returns the live reports, then the last one.
 fn run(path: &Path, app: &'static str, sets: &[String]) -> Vec<Value> {
     let registry = registry(app);
     let loader = Loader::new(registry.catalog(), Machine::detect()).sets(sets);
@@ -86,7 +86,7 @@ fn two_lcores_report_what_can_be_in_every_plan_and_mode() {
                 assert_report_holds(&report);
             }
         }
-        // Saturated, where every turn is busy and none is like another.
+        // Saturated: every turn is busy, and turns differ.
         let most = match app {
             "pingpong" => ["pingpong.window=32", "pingpong.size_bytes=1500"].as_slice(),
             "kv" => &["kv.window=4", "kv.close_every_ms=3"],
@@ -100,7 +100,7 @@ fn two_lcores_report_what_can_be_in_every_plan_and_mode() {
     }
 }
 
-/// A report in which everything holds, of no run.
+/// A consistent report, made up.
 fn good() -> Value {
     let times = json!({
         "count": 1, "sum_ns": 9, "p50_ns": 9, "p90_ns": 9, "p99_ns": 9, "p999_ns": 9, "max_ns": 9,
@@ -147,7 +147,7 @@ fn good() -> Value {
     })
 }
 
-// The check is checked: each of these was once in a report, or is what a reader would be misled by.
+// Tests the check: each of these faults was once in a report, or would mislead a reader.
 #[test]
 fn a_report_that_cannot_be_is_seen_through() {
     assert_report_holds(&good());
@@ -179,7 +179,7 @@ fn a_report_that_cannot_be_is_seen_through() {
         let faults = report_faults(&report);
         assert!(faults.iter().any(|fault| fault.contains(says)), "{place}: {faults:?}");
     }
-    // The shape: a key too many, one too few, one of another kind.
+    // The shape: a surplus key, a missing key, a value of another type.
     for (place, value) in [("/lcores/0", json!({})), ("/drops", json!({ "tx_full": 1 })), ("/version", json!(0))] {
         let mut report = good();
         *report.pointer_mut(place).unwrap_or_else(|| panic!("no {place}")) = value;

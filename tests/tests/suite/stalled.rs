@@ -1,5 +1,5 @@
-//! Nobody holds up a run's lcores or its end by reading nothing of what it writes: neither a
-//! terminal that is stopped nor a pipe that nobody empties.
+//! A reader that stops reading must not hold up a run's lcores or its end: neither a stopped
+//! terminal nor a pipe that nobody empties.
 
 use std::fs::File;
 use std::io::{PipeReader, PipeWriter, Write};
@@ -9,7 +9,7 @@ use rustix::pipe::fcntl_setpipe_size;
 use rustix::process::Signal;
 use verbline_tests::{Finished, Program, Terminal};
 
-/// A run whose end takes longer waits for something.
+/// The longest time of a run's end: a longer one waits for something.
 const SOON: Duration = Duration::from_secs(12);
 
 const CTRL_S: &str = "\x13";
@@ -31,7 +31,7 @@ fn a_terminal_that_is_stopped_stops_no_stop() {
         terminal.press(CTRL_S);
         let stopped = Instant::now();
         if is_told {
-            // Until the terminal takes nothing more.
+            // Time until the terminal takes nothing more.
             std::thread::sleep(Duration::from_millis(500));
             terminal.signal(Signal::TERM);
         }
@@ -114,7 +114,7 @@ fn warnings_of_one_place_are_limited_and_what_is_left_out_is_counted() {
         }
     }
     assert!(told >= 2, "while it goes on, too: {shown}");
-    // Ten in each of the seconds that the run touches.
+    // Ten lines in each second that the run touches.
     assert!((10..=60).contains(&said), "{said} in {shown}");
     let received = shown.json()["stages"][1]["counters"][0]["value"].as_u64();
     assert_eq!(received, Some(said + left_out), "each is said or counted: {shown}");

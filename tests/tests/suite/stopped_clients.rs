@@ -1,5 +1,5 @@
-//! Clients of a run that are stopped, as `kill -STOP` does: neither the run notices, nor others who
-//! look at it.
+//! Clients of a run that are stopped, as by `kill -STOP`: neither the run nor its other clients
+//! notice.
 
 use std::io::Read;
 use std::path::Path;
@@ -11,16 +11,16 @@ use serde_json::Value;
 
 use crate::operate::{BUSY, await_run, end, endless, entry, look, rig, said};
 
-/// A client that does nothing more, and is killed in the end.
+/// A stopped client. Dropping it kills the client.
 struct Stopped(Child);
 
 impl Stopped {
-    /// Starts it, and stops it once it has something to say: it is being served then.
+    /// Starts a client, and stops it once it prints something: it is being served then.
     fn start(folder: &Path, words: &[&str]) -> Stopped {
         let mut command = rig(folder, words).command();
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut first = [0];
-        // What asks for something that lasts says so; what prints again and again prints.
+        // A verb with a lasting request prints that it asks; a repeating verb prints its results.
         match words[0] {
             "stats" => child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap(),
             _ => child.stderr.as_mut().unwrap().read_exact(&mut first).unwrap(),
@@ -40,7 +40,7 @@ impl Drop for Stopped {
     }
 }
 
-/// What the port has received by now.
+/// The number of packets that the port has received so far.
 fn received(folder: &Path) -> u64 {
     let shown = look(folder, &["stats", "--json"]);
     assert!(shown.status.success(), "{}", said(&shown).1);
@@ -62,7 +62,7 @@ fn clients_that_are_stopped_are_noticed_neither_by_the_run_nor_by_others() {
     ]
     .map(|words| Stopped::start(folder, words));
 
-    // Each of these looks is answered at once.
+    // Each of these questions is answered at once.
     let (began, mut before) = (Instant::now(), received(folder));
     while began.elapsed() < Duration::from_secs(3) {
         std::thread::sleep(Duration::from_millis(250));
@@ -72,7 +72,7 @@ fn clients_that_are_stopped_are_noticed_neither_by_the_run_nor_by_others() {
     }
     let (shown, _) = said(&look(folder, &["stats"]));
     assert!(shown.contains("drops    none"), "{shown}");
-    // Who takes nothing loses its trace two seconds after its socket is full.
+    // A client that reads nothing loses its trace two seconds after its socket is full.
     let traced = || look(folder, &["trace", "--packets", "10", "--for", "5s"]);
     let began = Instant::now();
     while !traced().status.success() {

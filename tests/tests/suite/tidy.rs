@@ -1,12 +1,11 @@
-//! What no compiler keeps: how wide lines and how long files are, that SAFETY comments say
-//! something, that the files of a crate do not import one another in circles, that links between
-//! documents lead somewhere, that every public function that reaches a device's memory says why it
-//! is sound, that cargo chooses the same features whatever is built.
+//! Rules that no compiler checks: the width of lines and the length of files; SAFETY comments that
+//! say something; no circles of imports within a crate; links between documents that lead
+//! somewhere; a reason for the soundness of every public function that reaches a device's memory;
+//! the same features chosen by cargo, whatever is built.
 //!
-//! Every rule is a function over text, with a test beside it that plants an offence. What is still
-//! wrong is counted here, crate by crate: a number that is too small fails, and so does one that
-//! is too large, so that the lists can only shrink. Git is not asked: a rule judges what lies on
-//! the disk.
+//! Every rule is a function over text, with a test beside it that plants an offence. Remaining
+//! offences are counted here, crate by crate. Both a lower and a higher count than the listed one
+//! fail, so the lists can only shrink. Git is not asked: a rule judges the files on the disk.
 mod counts;
 mod features;
 mod imports;
@@ -25,7 +24,8 @@ use counts::held;
 use tree::Tree;
 use verbline_tests::root;
 
-/// Files of more than 400 lines: how many lines each may have, and why it is not two files.
+/// Files of more than 400 lines: the allowed length of each, and the reason why it is not two
+/// files.
 const LONG: &[(&str, usize, &str)] = &[
     ("benches/src/bin/peers/groups.rs", 512, "a table: one function a comparison"),
     ("crates/engine/tests/suite/reconnect.rs", 470, "one test a way to lose a connection"),

@@ -1,5 +1,4 @@
-//! `trace` of a run that lasts: the ways of its packets, why some are slow, and the file for
-//! Perfetto.
+//! `trace` of a running plan: its packets' paths, why some are slow, and the file for Perfetto.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -56,7 +55,7 @@ fn the_ways_of_packets_are_counted_and_shown() {
     end(run);
 }
 
-/// What was traced is not lost with a run that is stopped before the end of the trace.
+/// If a run stops before the end of a trace, the packets traced so far are not lost.
 #[test]
 fn a_run_that_stands_still_keeps_nobody_from_what_came_before() {
     let folder = tempfile::tempdir().unwrap();
@@ -76,7 +75,7 @@ fn a_run_that_stands_still_keeps_nobody_from_what_came_before() {
     end(run);
 }
 
-/// Every tenth packet takes the sink three milliseconds, in which the others wait.
+/// Every tenth packet takes the sink three milliseconds, and the others wait.
 #[test]
 fn a_slow_stage_is_found_by_its_trace_alone() {
     let folder = tempfile::tempdir().unwrap();
@@ -86,11 +85,11 @@ fn a_slow_stage_is_found_by_its_trace_alone() {
     let is_long = |step: &Value, key: &str| step["step"] == "stage.sink" && step[key].as_u64() >= Some(2_900_000);
     let steps = found["steps"].as_array().unwrap();
     assert!(steps.iter().any(|step| is_long(step, "max_ns")), "{steps:#?}");
-    // A neighbour that takes the CPU makes others slow too.
+    // A neighbour on the CPU makes others slow too.
     let mut slowest = found["slowest"].as_array().unwrap().iter();
     let has_long = |packet: &Value| packet["steps"].as_array().unwrap().iter().any(|step| is_long(step, "took_ns"));
     assert!(slowest.any(has_long), "{:#}", found["slowest"]);
-    // Others may take the CPU, which makes turns longer still.
+    // Other programs may take the CPU, which makes turns longer still.
     let did = found["turns"].as_array().unwrap().iter().flat_map(|turn| turn["did"].as_array().unwrap());
     let is_sink = |did: &Value| did["did"] == "stage.sink" && did["ns"].as_u64().unwrap() >= 2_900_000;
     assert!(did.clone().any(is_sink), "{:#}", found["turns"]);
@@ -122,7 +121,7 @@ fn the_slowest_of_the_last_time_are_kept_and_shown_again_and_again() {
     end(run);
 }
 
-/// The run itself keeps them, by its plan, and tells of them at once.
+/// The run keeps the slowest packets itself, as its plan says, and returns them at once.
 #[test]
 fn the_slowest_that_the_run_keeps_are_shown_at_once_and_in_its_report() {
     let folder = tempfile::tempdir().unwrap();

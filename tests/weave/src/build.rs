@@ -1,4 +1,4 @@
-//! Weaves faults into a copy of the sources, and takes back those that don't compile there.
+//! Weaves faults into a copy of the sources, and removes those that don't compile there.
 
 use crate::weave::{Fault, weave};
 use serde_json::Value;
@@ -11,14 +11,14 @@ use std::process::{Command, Stdio};
 /// How the sources are built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Build {
-    /// As tests are.
+    /// As for tests.
     Tests,
-    /// As the models of loom are.
+    /// As for the models of loom.
     Loom,
 }
 
 impl Build {
-    /// A command of cargo that builds so; its messages are JSON.
+    /// A cargo command for this build; its messages are JSON.
     pub fn cargo(self, tree: &Path, what: &str) -> Command {
         let mut command = Command::new("cargo");
         command.args([what, "--quiet", "--message-format=json"]).current_dir(tree);
@@ -30,19 +30,20 @@ impl Build {
     }
 }
 
-/// Which faults are in the build.
+/// The faults in the build.
 pub struct Planted {
-    /// The place of each fault that is in.
+    /// The place of each woven fault.
     pub places: HashMap<u32, u32>,
-    /// Those that don't compile, which is how cargo-mutants finds them out, too.
+    /// Faults that don't compile, a result that cargo-mutants gives by the same means.
     pub unviable: BTreeSet<u32>,
-    /// Those that can't be behind a switch: in constants, where `impl Trait` is returned.
+    /// Faults that can't be behind a switch: in constants, or in functions that return
+    /// `impl Trait`.
     pub unswitched: Vec<u32>,
-    /// The files without faults.
+    /// The texts of the files without faults.
     pub sources: HashMap<String, String>,
 }
 
-/// A file's faults, and the lines on which their texts stand.
+/// A file's faults, and the lines of their texts.
 type Lines = HashMap<PathBuf, Vec<(Range<usize>, Vec<u32>)>>;
 
 pub fn plant(tree: &Path, faults: &[Fault], build: Build, packages: &str) -> Result<Planted, String> {
@@ -86,7 +87,7 @@ pub fn plant(tree: &Path, faults: &[Fault], build: Build, packages: &str) -> Res
     }
 }
 
-/// Makes the switch a module of every crate that has faults.
+/// Adds the switch as a module to every crate that has faults.
 fn add_switch(tree: &Path, faults: &[Fault]) -> Result<(), String> {
     let folders: BTreeSet<&str> =
         faults.iter().filter_map(|fault| fault.file.split_once("/src/")).map(|(at, _)| at).collect();
@@ -101,7 +102,7 @@ fn add_switch(tree: &Path, faults: &[Fault]) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes what has changed only, so that the rest is not built again.
+/// Writes a file only if it changes, so that the rest is not built again.
 fn write(file: &Path, text: &str) -> Result<(), String> {
     if fs::read_to_string(file).is_ok_and(|old| old == text) {
         return Ok(());
@@ -109,7 +110,7 @@ fn write(file: &Path, text: &str) -> Result<(), String> {
     fs::write(file, text).map_err(|error| format!("{}: {error}", file.display()))
 }
 
-/// Compiles, and tells which faults the compiler refuses.
+/// Compiles, and returns the faults that the compiler refuses.
 fn refused(tree: &Path, build: Build, packages: &str, lines: &Lines) -> Result<BTreeSet<u32>, String> {
     let mut command = build.cargo(tree, "check");
     command.arg("--keep-going").stderr(Stdio::null());
@@ -136,8 +137,8 @@ fn refused(tree: &Path, build: Build, packages: &str, lines: &Lines) -> Result<B
     Ok(refused)
 }
 
-/// The faults on the lines that an error names; its main line first, others only where that has
-/// none.
+/// The faults on the lines that an error names: on its main line, or if there are none, on the
+/// others.
 fn faults_of(tree: &Path, message: &Value, lines: &Lines) -> BTreeSet<u32> {
     let spans = message["spans"].as_array().map(Vec::as_slice).unwrap_or_default();
     let of = |primary: bool| -> BTreeSet<u32> {

@@ -1,6 +1,6 @@
 //! Plants every small fault of a list in one build, each behind a switch, and runs the tests that
-//! come by it: `tests/mutants` calls this. A fault costs no build of its own, and a test that never
-//! reaches it is not asked.
+//! reach it: `tests/mutants` calls this. A fault needs no build of its own, and tests that never
+//! reach it are not run.
 
 mod build;
 mod source;
@@ -94,7 +94,7 @@ fn read(list: &Path) -> Result<Vec<Fault>, String> {
         .collect())
 }
 
-/// What became of a fault.
+/// The result of a fault.
 #[derive(Clone)]
 enum Fate {
     Found { by: String, hung: bool },
@@ -140,21 +140,22 @@ fn number(name: &str) -> Option<usize> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// How many faults of a file a test has found.
+/// The number of faults that a test has found in a file.
 type Finds = Mutex<HashMap<(String, usize), u32>>;
 
-/// Asks test after test, until one finds the fault; it must pass without the fault to be believed.
+/// Runs test after test, until one finds the fault. The result counts only if the test passes
+/// without the fault.
 fn fate(fault: &Fault, tests: &[Test], mut asked: Vec<usize>, finds: &Finds) -> Fate {
     let key = |index: usize| (fault.file.clone(), index);
     let known = finds.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    // What found the most of this file's faults for the time that it takes goes first.
+    // Tests that found the most of this file's faults per time go first.
     let cost = |index: &usize| tests[*index].takes / (1 + known.get(&key(*index)).copied().unwrap_or(0));
     asked.sort_by_key(cost);
     for index in &asked {
         let test = &tests[*index];
         let mut end = test.run(fault.id, None, test.limit());
         if end == End::Hung {
-            // Once more, with more time: the machine may have had something else to do.
+            // Once more, with more time: the machine may have been busy.
             end = test.run(fault.id, None, test.limit() * 2);
         }
         if end != End::Passed && test.run(0, None, test.limit()) == End::Passed {
@@ -176,7 +177,7 @@ fn note(log: &Mutex<File>, fault: &Fault, fate: &Fate) {
     }
 }
 
-/// What earlier runs know: of each fault, whether it was found.
+/// The results of earlier runs: for each fault, whether it was found.
 fn known(path: &Path) -> HashMap<String, bool> {
     let text = fs::read_to_string(path).unwrap_or_default();
     text.lines()
@@ -185,7 +186,7 @@ fn known(path: &Path) -> HashMap<String, bool> {
         .collect()
 }
 
-/// Prints the score and what was missed; how many were.
+/// Prints the score and the missed faults. Returns the number of missed faults.
 fn summary(faults: &[Fault], planted: &Planted, path: &Path) -> usize {
     let known = known(path);
     let (mut found, mut missed, mut equal) = (0, 0, 0);
@@ -210,8 +211,8 @@ fn summary(faults: &[Fault], planted: &Planted, path: &Path) -> usize {
     missed
 }
 
-/// Whether the list of faults that change nothing has this one: its file, its name, and a text of
-/// the line that it is in.
+/// Whether the list of equivalent faults contains this one: its file, its name, and a part of its
+/// line.
 fn is_equivalent(fault: &Fault, sources: &HashMap<String, String>) -> bool {
     let line = sources.get(&fault.file).and_then(|text| text.lines().nth(fault.start.0 - 1)).unwrap_or_default();
     include_str!("../equivalent").lines().any(|entry| {

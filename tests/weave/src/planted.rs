@@ -1,7 +1,7 @@
-//! Which of the planted faults is on, and which of them a run comes by; a module of every crate
-//! that has some.
+//! The switch: turns a planted fault on, and notes the places that a run reaches. It is a module of
+//! every crate that has faults.
 //!
-//! `PLANTED=N` turns fault N on. `PLANTED_REACH=FILE` appends each place that is reached, once a
+//! `PLANTED=N` turns fault N on. `PLANTED_REACH=FILE` appends each reached place to FILE, once a
 //! process.
 
 use std::fs::OpenOptions;
@@ -13,7 +13,7 @@ const PLACES: usize = 1 << 14;
 static REACHED: [AtomicBool; PLACES] = [const { AtomicBool::new(false) }; PLACES];
 static ON: OnceLock<u32> = OnceLock::new();
 
-/// The fault that is on, 0 if none; `place` is the number of the first fault that could be on here.
+/// The active fault, 0 if none; `place` is the number of the first fault that could be active here.
 pub fn on(place: u32) -> u32 {
     // Relaxed: a process may note a place twice, which is read as once.
     if !REACHED[place as usize].load(Ordering::Relaxed) {
@@ -26,7 +26,8 @@ pub fn on(place: u32) -> u32 {
 fn note(place: u32) {
     REACHED[place as usize].store(true, Ordering::Relaxed);
     let Some(file) = std::env::var_os("PLANTED_REACH") else { return };
-    // A place that is lost here makes a fault be shown to fewer tests, so that it counts as missed.
+    // A failed write loses a place: then fewer tests run with the fault, and it may count as
+    // missed.
     if let Ok(mut file) = OpenOptions::new().append(true).create(true).open(file) {
         let _ = file.write_all(format!("{place}\n").as_bytes());
     }

@@ -1,5 +1,5 @@
-//! The places of a source file in which a fault can be put behind a switch, by where cargo-mutants
-//! says that it is.
+//! Finds the places of a source file in which a fault can be put behind a switch, from the
+//! positions that cargo-mutants gives.
 
 use proc_macro2::{LineColumn, Span};
 use std::collections::HashMap;
@@ -10,20 +10,20 @@ use syn::visit::{self, Visit};
 /// Line and column, both from 1, as cargo-mutants counts.
 pub type Place = (usize, usize);
 
-/// What stands at a place, with its bytes.
+/// The syntax at a place, with its bytes.
 #[derive(Clone, Debug)]
 pub enum Found {
-    /// A binary or unary operator, of this expression.
+    /// A binary or unary operator of this expression.
     Operator { whole: Range<usize> },
-    /// An arm of a match on this expression: where its pattern ends, and its guard.
+    /// An arm of a match on this expression: the end of its pattern, and its guard.
     Arm { on: Range<usize>, pattern_ends: usize, guard: Option<Range<usize>> },
     /// The guard of an arm.
     Guard { whole: Range<usize> },
-    /// A field of this expression that makes a struct.
+    /// A field in this struct expression.
     Field { whole: Range<usize> },
     /// The first statement of a function.
     Body,
-    /// The operator of a chain of `&&` with a `let`: no other operator compiles there.
+    /// An operator in a chain of `&&` with a `let`: no other operator compiles there.
     Chain,
 }
 
@@ -42,7 +42,7 @@ impl<'a> Source<'a> {
         Ok(source)
     }
 
-    /// The byte at a place.
+    /// The byte offset of a place.
     pub fn byte(&self, (line, column): Place) -> usize {
         let start = self.lines[line - 1];
         self.text[start..].char_indices().nth(column - 1).map_or(self.text.len(), |(at, _)| start + at)
@@ -58,7 +58,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Looks on, with nothing to be found where only constants may be computed.
+    /// Visits the rest; in constant contexts nothing is found.
     fn constant(&mut self, constant: bool, look: impl FnOnce(&mut Self)) {
         self.depth_const += usize::from(constant);
         look(self);
@@ -78,8 +78,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// A function's body; one that returns `impl Trait` has one type, which another value would
-    /// seldom have.
+    /// Visits a function's body. A function that returns `impl Trait` has one concrete type, which
+    /// another value would seldom have.
     fn body(&mut self, sig: &syn::Signature, block: &syn::Block) {
         let opaque = matches!(&sig.output, syn::ReturnType::Type(_, of) if matches!(**of, syn::Type::ImplTrait(_)));
         if let Some(first) = block.stmts.first().filter(|_| !opaque) {

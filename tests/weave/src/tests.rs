@@ -1,4 +1,4 @@
-//! The tests: which there are, how long each takes, and which places it comes by.
+//! The tests: their list, their times, and the places that each reaches.
 
 use crate::build::Build;
 use serde_json::Value;
@@ -53,13 +53,13 @@ impl Test {
         }
     }
 
-    /// How long the test may take with a fault on.
+    /// The time limit of the test with a fault on.
     pub fn limit(&self) -> Duration {
         self.takes * 4 + Duration::from_secs(4)
     }
 }
 
-/// Builds the tests that these arguments of `cargo test` name, and lists them.
+/// Builds and lists the tests selected by these arguments of `cargo test`.
 pub fn build(tree: &Path, build: Build, args: &[String]) -> Result<Vec<Test>, String> {
     let mut command = build.cargo(tree, "test");
     command.args(["--no-run"]).args(args);
@@ -100,7 +100,7 @@ fn listed(program: &Path, folder: &Path) -> Result<Vec<Test>, String> {
         .collect())
 }
 
-/// Runs every test once without a fault; those that fail then are left out, and named.
+/// Runs every test once without a fault. Failing tests are left out, and returned by name.
 pub fn survey(tests: &mut Vec<Test>, work: &Path) -> Vec<String> {
     let mut failed = Vec::new();
     let reach = work.join("reach");
@@ -120,7 +120,7 @@ pub fn survey(tests: &mut Vec<Test>, work: &Path) -> Vec<String> {
     failed
 }
 
-/// Which tests come by each place, quickest first.
+/// The tests that reach each place, quickest first.
 pub fn by_place(tests: &[Test]) -> HashMap<u32, Vec<usize>> {
     let mut places: HashMap<u32, Vec<usize>> = HashMap::new();
     for (index, test) in tests.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Writes a file's faults into it, each behind a switch: what is on decides at run time which of
-//! the texts is run.
+//! Writes a file's faults into it, each behind a switch: the active fault selects one of the texts
+//! at run time.
 
 use crate::source::{Found, Place, Source};
 use std::ops::Range;
@@ -17,11 +17,11 @@ pub struct Fault {
     pub end: Place,
 }
 
-/// Text that goes in at a byte, with the faults that it is for.
+/// Text to insert at a byte, with its faults.
 struct Insertion {
     at: usize,
-    /// What goes in earlier at the same byte: closing text from the inside out, then opening text
-    /// from the outside in.
+    /// The order of insertions at the same byte: closing text from the inside out, then opening
+    /// text from the outside in.
     order: (u8, isize, u8),
     text: String,
     faults: Vec<u32>,
@@ -29,21 +29,22 @@ struct Insertion {
 
 pub struct Woven {
     pub text: String,
-    /// Which faults' text stands on a line, from 1.
+    /// The faults whose text is on each line, from 1.
     pub lines: Vec<(Range<usize>, Vec<u32>)>,
-    /// The place of each fault, which is the first fault that shares it.
+    /// The place of each fault: the number of the first fault that shares it.
     pub places: Vec<(u32, u32)>,
-    /// Those that are known not to compile.
+    /// Faults that are known not to compile.
     pub unviable: Vec<u32>,
 }
 
-/// Weaves the faults of one file. Those that can't be behind a switch (in constants) have no place.
+/// Weaves the faults of one file. Faults that can't be behind a switch (in constants) have no
+/// place.
 pub fn weave(text: &str, faults: &[&Fault]) -> Result<Woven, syn::Error> {
     let source = Source::read(text)?;
     let mut weaver = Weaver { text, source: &source, insertions: Vec::new(), places: Vec::new(), unviable: Vec::new() };
     let mut left: Vec<&Fault> = faults.to_vec();
     while let Some(first) = left.first().copied() {
-        // What stands at the same place is chosen from together.
+        // Faults at the same place share one switch.
         let (same, rest) = left.into_iter().partition(|fault| fault.start == first.start && fault.genre == first.genre);
         left = rest;
         weaver.put(&same);
@@ -60,7 +61,7 @@ struct Weaver<'a> {
 }
 
 impl Weaver<'_> {
-    /// Puts in the faults of one place.
+    /// Inserts the faults of one place.
     fn put(&mut self, faults: &[&Fault]) {
         let first = faults[0];
         let found = self.source.found.get(&first.start).map_or(&[][..], Vec::as_slice);
@@ -93,7 +94,7 @@ impl Weaver<'_> {
         self.insertions.push(Insertion { at, order, text, faults });
     }
 
-    /// Leaves a function early, with another value.
+    /// Inserts an early return of another value.
     fn choose_at(&mut self, faults: &[&Fault]) {
         let (at, place) = (self.source.byte(faults[0].start), faults[0].id);
         let order = (1, isize::MIN, 0);
@@ -106,7 +107,7 @@ impl Weaver<'_> {
         self.insert(at, order, "_ => {}\n}\n".to_owned(), vec![]);
     }
 
-    /// Runs another text in an expression's place.
+    /// Replaces an expression by a choice between it and the faults' texts.
     fn choose(&mut self, faults: &[&Fault], whole: Range<usize>, rank: u8) {
         let place = faults[0].id;
         let length = whole.len() as isize;
@@ -123,8 +124,8 @@ impl Weaver<'_> {
         self.insert(whole.end, (0, length, u8::MAX - rank), "\n})".to_owned(), vec![]);
     }
 
-    /// Takes an arm away, by a guard. Where the other arms don't cover what it did, the compiler
-    /// names what the match is on.
+    /// Disables a match arm by a guard. If the other arms then don't cover all values, the
+    /// compiler's error names the matched expression.
     fn guard(&mut self, fault: &Fault, matched: &Range<usize>, pattern_ends: usize, guard: Option<Range<usize>>) {
         let id = fault.id;
         self.insert(matched.start, (1, isize::MIN, 0), "\n".to_owned(), vec![]);
@@ -140,7 +141,7 @@ impl Weaver<'_> {
     }
 
     fn written(mut self) -> Woven {
-        // Stable: what has the same order stays as it was put in.
+        // The sort is stable: insertions of the same order stay in place.
         self.insertions.sort_by_key(|insertion| (insertion.at, insertion.order));
         let (mut text, mut lines, mut at, mut line) = (String::new(), Vec::new(), 0, 1);
         for insertion in &self.insertions {

@@ -15,7 +15,7 @@ case "$*" in
 esac
 "#;
 
-/// Says which app a plan is for.
+/// Prints the app of a plan.
 const PLAN_APP: &str = r#"#!/bin/bash
 sed -n 's/^app = "\(.*\)"$/\1/p' "$1"
 "#;
@@ -44,7 +44,7 @@ impl Checkout {
             fs::write(at(name), text).expect("a script");
             fs::set_permissions(at(name), fs::Permissions::from_mode(0o755)).expect("a mode");
         }
-        // As programs are shipped.
+        // The folder of release builds.
         symlink("quick", at("target/release")).expect("a link");
         Checkout { folder }
     }
@@ -53,13 +53,13 @@ impl Checkout {
         self.folder.path()
     }
 
-    /// Runs a line of a shell there.
+    /// Runs a shell line in the checkout.
     pub(crate) fn run(&self, line: &str) -> Finished {
         let (path, here) = (std::env::var("PATH").unwrap_or_default(), self.path().display());
         let program = Program::new(env!("CARGO_BIN_EXE_any-app"))
             .with_env("PATH", &format!("{here}/bin:{here}/target/quick:{path}"))
             .with_env("HOME", &here.to_string());
-        // The line's $0 is the program, which is of no use to it.
+        // The program becomes the line's $0, which the line does not use.
         let mut command = program.behind(["bash", "-c", line]);
         command.current_dir(self.path()).env_remove("CARGO_TARGET_DIR").env_remove("VERBLINE_PROFILE");
         program.run_as(&mut command)

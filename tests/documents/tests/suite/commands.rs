@@ -1,15 +1,15 @@
-//! The commands of a document: lines of its blocks, and words in backticks, that begin with a
+//! The commands of a document: lines of its blocks, and words in backticks, if they begin with a
 //! program of this repository.
 //!
-//! A comment before a block or a paragraph marks its commands: `<!-- exit 2 -->` is another exit
-//! code than 0, and `<!-- takes minutes -->`, `<!-- needs a card -->`, `<!-- needs root -->` say
+//! A comment before a block or a paragraph marks its commands: `<!-- exit 2 -->` gives an exit code
+//! other than 0, and `<!-- takes minutes -->`, `<!-- needs a card -->`, `<!-- needs root -->` say
 //! why they are not run.
 
-/// What a comment says of the commands behind it.
+/// The mark that a comment gives the commands behind it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Mark {
     Exit(i32),
-    /// It is not run, for this reason.
+    /// The command is not run, for this reason.
     NotRun(&'static str),
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn commands(text: &str) -> Result<Vec<Command>, String> {
         } else if line.starts_with("```") {
             fenced = !fenced;
         } else if line.trim().is_empty() {
-            // A mark stands for what comes next, and for no more.
+            // A mark applies only to the next block or paragraph.
             let ended = paragraph.take(&mark);
             mark = mark.filter(|_| ended.is_none());
             found.extend(ended.unwrap_or_default());
@@ -48,11 +48,11 @@ pub(crate) fn commands(text: &str) -> Result<Vec<Command>, String> {
     Ok(found)
 }
 
-/// What stands together, without an empty line in it.
+/// A paragraph: lines without an empty line between them.
 #[derive(Default)]
 struct Paragraph {
     prose: String,
-    /// Where each of its lines begins in the prose, and its number.
+    /// The start of each line in the prose, and its number.
     begins: Vec<(usize, usize)>,
     blocks: Vec<(usize, String)>,
 }
@@ -69,14 +69,15 @@ impl Paragraph {
         }
     }
 
-    /// Its commands; `None` if there is no paragraph.
+    /// The paragraph's commands; `None` if there is no paragraph.
     fn take(&mut self, mark: &Option<Mark>) -> Option<Vec<Command>> {
         let Paragraph { prose, begins, blocks } = std::mem::take(self);
         if prose.is_empty() && blocks.is_empty() {
             return None;
         }
         let of = |(line, text): (usize, String)| Command { line, text, mark: mark.clone() };
-        // Behind two blanks a block explains. A table of keys has words that are verbs elsewhere.
+        // Two blanks begin an explanation in a block. A table of keys has words that are verbs
+        // elsewhere.
         let first = |text: String| text.trim().split("  ").next().map(str::to_owned);
         let lines = blocks.into_iter().filter_map(|(line, text)| Some((line, command(&first(text)?)?)));
         let spans = spans(&prose).filter_map(|(at, span)| {
@@ -87,7 +88,7 @@ impl Paragraph {
     }
 }
 
-/// What stands in backticks, on one line each, and where.
+/// The text in backticks, each on one line, with its place.
 fn spans(prose: &str) -> impl Iterator<Item = (usize, String)> {
     let mut at = 0;
     let parts = prose.split('`').enumerate().map(move |(index, part)| {
@@ -111,13 +112,13 @@ fn command(text: &str) -> Option<String> {
     }
 }
 
-/// What the text says to whichever app: `check PLAN`. A verb alone is only a word.
+/// A command of any app, without the app's name: `check PLAN`. A verb alone is only a word.
 fn of_any_app(text: &str) -> Option<String> {
     let (verb, _) = text.split_once(' ')?;
     APP_VERBS.contains(&verb).then(|| format!("./x {text}"))
 }
 
-/// Without what is set for the command alone: `A=1 B="two words" command`.
+/// The command without its variables: `A=1 B="two words" command`.
 fn behind_variables(text: &str) -> &str {
     let Some((_, value)) = text.split_once('=').filter(|(name, _)| is_variable(name)) else { return text };
     let rest = match value.strip_prefix('"') {
@@ -135,7 +136,7 @@ fn comment(line: &str) -> Option<&str> {
     Some(line.trim().strip_prefix("<!--")?.strip_suffix("-->")?.trim())
 }
 
-/// What a comment marks; nothing if it is about something else.
+/// The mark of a comment; nothing if it is about something else.
 fn marked(said: &str) -> Result<Option<Mark>, String> {
     if let Some(code) = said.strip_prefix("exit ") {
         return code.parse().map(|code| Some(Mark::Exit(code))).map_err(|error| format!("{said}: {error}"));

@@ -1,4 +1,4 @@
-//! The drawings of plans that documents show are those that `graph` makes.
+//! The drawings of plans in documents are the output of `graph`.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! The figures that docs/performance.md picks out are those of the page of results they are from.
+//! The figures in docs/performance.md are those of the results page that it names.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ fn the_picked_figures_are_those_of_the_results() {
     let (picked, all) = (rows(&page), rows(&results));
     assert!(picked.len() >= 10, "{picked:?}");
     for row in picked {
-        // row, what it is, ours, the peer's, the peer
+        // row, meaning, ours, the peer's, the peer
         let whole = all.iter().find(|one| one[0] == row[0]).unwrap_or_else(|| panic!("no row {}", row[0]));
         let shown = format!("{} {}", whole[2], whole[1]);
         assert_eq!((&row[2], &row[3], &row[4]), (&shown, &whole[3], &whole[4]), "{}", row[0]);

@@ -9,18 +9,18 @@ use crate::checkout::Checkout;
 use crate::commands::{Command, Mark};
 
 pub(crate) enum Verdict {
-    /// And how that was seen.
+    /// With the evidence.
     Holds(String),
     Fault(String),
 }
 
-/// Verbs that do what they do at once. All others build, measure, or test.
+/// Verbs that finish at once. All others build, measure, or test.
 const AT_ONCE: [&str; 6] = ["run", "check", "graph", "keys", "devices", "help"];
 
 /// Long enough to connect on a busy machine. A reader's run takes ten seconds.
 const RUN_FOR: &str = "--for 2s";
 
-/// What the driver's other verbs hand over to: where their options are declared.
+/// The sources behind the driver's other verbs, which declare their options.
 const HANDED_TO: [(&str, &[&str]); 13] = [
     ("asan", &["x"]),
     ("bench", &["benches/src/bin", "x"]),
@@ -47,14 +47,14 @@ pub(crate) fn judge(command: &Command, checkout: &Checkout) -> Verdict {
     let program = words.iter().position(|word| *word == "cargo" || word.ends_with("/x"));
     match program.map(|at| (words[at], &words[at + 1..])) {
         Some(("cargo", arguments)) => of_cargo(arguments),
-        // The driver alone says what it can do.
+        // Only the driver lists its verbs.
         Some((_, [] | ["…"])) => run("./x help", code, checkout),
         Some((_, [verb, arguments @ ..])) if !AT_ONCE.contains(verb) => of_the_driver(verb, arguments),
         _ => at_once(&command.text, code, checkout),
     }
 }
 
-/// Runs it, with something in the place of what a reader puts there.
+/// Runs the command, with values in place of the placeholders.
 fn at_once(text: &str, code: i32, checkout: &Checkout) -> Verdict {
     let mut line = text.replace("PLAN", "config/tick-to-trade.toml").replace('…', "");
     if line.contains("PATH") {
@@ -76,7 +76,7 @@ fn run(line: &str, code: i32, checkout: &Checkout) -> Verdict {
     }
 }
 
-/// Cargo itself is not ours: what is named to it is.
+/// Checks only the packages and targets that the command names; cargo itself is not ours.
 fn of_cargo(arguments: &[&str]) -> Verdict {
     let named =
         arguments.windows(2).filter(|pair| ["-p", "--package", "--example", "--bin", "--test"].contains(&pair[0]));
@@ -95,14 +95,15 @@ fn of_cargo(arguments: &[&str]) -> Verdict {
     Verdict::Holds("not run, since it builds: what it names is there".to_owned())
 }
 
-/// A verb that the driver's help has, with options that it, or what it hands over to, declares.
+/// Checks that the driver's help has the verb, and that the driver or the program behind the verb
+/// declares the options.
 fn of_the_driver(verb: &str, arguments: &[&str]) -> Verdict {
     let help = fs::read_to_string(root().join("x")).expect("the driver");
     if !help.lines().any(|line| line.starts_with(&format!("./x {verb} "))) {
         return Verdict::Fault(format!("`./x help` has no {verb}"));
     }
     let places = HANDED_TO.iter().find(|(known, _)| *known == verb).map_or(&["x"][..], |(_, places)| places);
-    // What stands behind `--` is another program's.
+    // Words behind `--` are for another program.
     let options = arguments.iter().take_while(|word| **word != "--").filter(|word| word.starts_with("--"));
     for option in options {
         let name = option.trim_start_matches('-').split('=').next().unwrap_or_default();
@@ -138,7 +139,7 @@ fn declares(folder: &str, end: &str, text: &str) -> bool {
         .any(|file| fs::read_to_string(file).is_ok_and(|has| has.contains(text)))
 }
 
-/// The file, or all below the folder, but for what is built.
+/// The file, or all files below the folder except build output.
 fn files(place: &Path) -> Vec<PathBuf> {
     if place.is_file() {
         return vec![place.to_owned()];

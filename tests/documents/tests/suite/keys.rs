@@ -1,4 +1,4 @@
-//! The keys that the apps read of a plan: all of them are declared, and docs/keys.md shows them.
+//! All keys that the apps read of a plan are declared, and docs/keys.md shows them.
 //!
 //! After a change of one, write the page again:
 //! `WRITE=1 cargo test -p document-tests --test suite -- keys`.
@@ -52,7 +52,7 @@ fn page() -> String {
     MetricsSettings::register(&mut any);
     TraceSettings::register(&mut any);
     for (app, registry) in [("any app", any)].into_iter().chain(apps()) {
-        // An app that has another within it shows only what is its own.
+        // An app that contains another shows only its own keys.
         let tables: Vec<TableReference> = app_reference(&registry.catalog());
         let own = tables.iter().filter(|table| !shown.contains(&format!("{}{table}", table.header)));
         let own: Vec<&TableReference> = own.collect();
@@ -98,7 +98,7 @@ fn every_section_and_every_kind_with_params_is_declared() {
         let undeclared: Vec<_> = catalog.sections.iter().filter(|section| !declares(section, false)).collect();
         assert!(undeclared.is_empty(), "{app}: {undeclared:?}");
         for plan in &plans {
-            // The plans are read, and run nowhere: whatever CPUs this test may use.
+            // The plans are read but never run, so the CPUs of this test do not matter.
             let machine = Machine { cpus: (0..8).collect(), memlock_bytes: None, ..Machine::detect() };
             let loader = Loader::new(catalog.clone(), machine);
             let Ok(Some(loaded)) = loader.inspect_path(plan).map(|inspected| inspected.plan) else { continue };
@@ -111,7 +111,7 @@ fn every_section_and_every_kind_with_params_is_declared() {
     assert!(seen > 5, "{seen} stages with params");
 }
 
-/// What is read otherwise than by its declaration could have a key that is not declared.
+/// A table that is read without its declaration could have undeclared keys.
 #[test]
 fn apps_read_their_keys_by_the_declaration_alone() {
     const OTHER_WAYS: [&str; 4] = ["stage.params()", "stage.section(", "section.parse()", "params().parse"];

@@ -1,6 +1,6 @@
-//! Every command of README.md, CONTRIBUTING.md and docs/*.md: run as it stands there, in a checkout
-//! with this build's apps. What only builds, or measures for minutes, is held against the driver:
-//! its verb, and its options. What a document marks is passed over, with the reason.
+//! Every command of README.md, CONTRIBUTING.md and docs/*.md runs as written, in a checkout with
+//! this build's apps. A command that only builds, or measures for minutes, is held against the
+//! driver: its verb and its options must exist. Marked commands are passed over, with the reason.
 
 mod checkout;
 mod commands;

@@ -1,6 +1,6 @@
-//! The parts of plans that documents show: each is TOML, and has only tables, keys and values that
-//! the schema of one of the shipped apps knows. Whole plans of other apps are run by tests of their
-//! own (`first_stage`, `embedding`).
+//! The parts of plans in documents: each is TOML, and the schema of one of the shipped apps knows
+//! all its tables, keys and values. Whole plans of other apps are run by tests of their own
+//! (`first_stage`, `embedding`).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use jsonschema::Validator;
 use serde_json::Value;
 use verbline_tests::root;
 
-/// The documents, with those of the crates, and without the tutorial.
+/// All documents, including those of the crates, except the tutorial.
 fn documents() -> Vec<PathBuf> {
     let of_crates = fs::read_dir(root().join("crates")).expect("crates/").flatten();
     let of_crates = of_crates.map(|folder| folder.path().join("README.md")).filter(|path| path.is_file());
@@ -65,7 +65,7 @@ fn require_nothing(schema: &mut Value) {
     }
 }
 
-/// What no app's schema lets pass in a block; `None`: one does.
+/// Why no app's schema accepts the block; `None`: one does.
 fn fault(block: &str, schemas: &[(String, Validator)]) -> Option<String> {
     let part: Value = match toml::from_str(block) {
         Ok(part) => part,

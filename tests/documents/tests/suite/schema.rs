@@ -1,5 +1,5 @@
-//! The JSON schemas of the apps' plans, which editors read: they are what the apps declare, and
-//! they agree with a check.
+//! The JSON schemas of the apps' plans, for editors: they contain what the apps declare, and they
+//! agree with a check.
 //!
 //! After a change of a key, write them again:
 //! `WRITE=1 cargo test -p document-tests --test suite -- schema`.
@@ -20,7 +20,7 @@ use crate::keys::apps;
 const FOLDER: &str = "docs/schema";
 const PLANS: [&str; 3] = ["config", "config/two-processes", "tests/plans"];
 
-/// An app, and what its plans are held against.
+/// An app, with the schema and the loader for its plans.
 struct Known {
     app: &'static str,
     registry: Registry,
@@ -30,7 +30,7 @@ struct Known {
 
 fn known() -> Vec<Known> {
     let of = |(app, mut registry): (&'static str, Registry)| {
-        // As the command line has it.
+        // Registered as the command line does.
         MetricsSettings::register(&mut registry);
         TraceSettings::register(&mut registry);
         let schema = schema(&registry.catalog());
@@ -123,8 +123,8 @@ fn every_shipped_plan_names_its_schema_and_holds_to_it() {
     assert!(seen >= 16, "{seen} plans");
 }
 
-/// Every key that the schema has, in every table of a plan: with a value of another type, out of
-/// bounds, or no word of it; and a key that nobody knows. A check and the schema refuse each.
+/// Each key of the schema, in every table of a plan, with a value of another type, out of bounds,
+/// or not among its words; and an unknown key. A check and the schema refuse each.
 #[test]
 fn a_wrong_plan_is_refused_by_the_schema_and_by_check() {
     for known in known() {
@@ -141,7 +141,7 @@ fn a_wrong_plan_is_refused_by_the_schema_and_by_check() {
                 (is_valid, refused) => disagree.push(format!("{what}: schema {is_valid}, check {refused:?}")),
             }
         }
-        // What lies within the bounds may be refused for what it does to a sum, never for itself.
+        // A check may refuse a value within the bounds for its effect on a sum, never for itself.
         for (what, right) in &cases.right {
             let is_valid = known.validator.is_valid(right);
             let refused = known.refused(right).filter(|why| why.contains("out of range") || why.contains("not within"));
@@ -160,7 +160,7 @@ fn a_wrong_plan_is_refused_by_the_schema_and_by_check() {
     }
 }
 
-/// Plans that differ from one in one value, by what a schema says.
+/// Plans that differ from a good one in one value, which a schema allows or forbids.
 struct Cases<'a> {
     plan: &'a Value,
     wrong: Vec<(String, Value)>,

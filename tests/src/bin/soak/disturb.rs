@@ -1,4 +1,4 @@
-//! The disturbances, done to a process and taken back.
+//! Disturbs a process, and takes the disturbance back.
 
 use std::fs;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::timetable::Disturbance;
 const CTRL_S: &[u8] = b"\x13";
 const CTRL_Q: &[u8] = b"\x11";
 
-/// What is taken back at the end of a disturbance.
+/// How to take a disturbance back at its end.
 pub(crate) enum Undo {
     Continue,
     Restart,
     Read,
     Restore(Vec<(Resource, Rlimit)>),
     Leave(Neighbour),
-    /// It is asked once more at each look, until the end.
+    /// Nothing to undo: the process is asked to reload at each look, until the end.
     Ask,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Neighbour {
     thread: JoinHandle<()>,
 }
 
-/// Begins a disturbance. `turn` is how many came before it.
+/// Begins a disturbance. `turn` is the number of earlier ones.
 pub(crate) fn begin(what: Disturbance, turn: usize, process: &mut Process) -> Result<Undo, String> {
     match what {
         Disturbance::Pause => process.signal(Signal::STOP).map(|()| Undo::Continue),
@@ -45,7 +45,7 @@ pub(crate) fn begin(what: Disturbance, turn: usize, process: &mut Process) -> Re
 }
 
 impl Undo {
-    /// What is done again and again while it lasts.
+    /// Repeats a disturbance that is done again and again while it lasts.
     pub(crate) fn go_on(&self, process: &Process) -> Result<(), String> {
         match self {
             Undo::Ask => process.signal(Signal::USR1),
@@ -74,7 +74,7 @@ fn neighbour(process: &Process, turn: usize) -> Result<Neighbour, String> {
     let thread = std::thread::spawn(move || {
         let mut there = CpuSet::new();
         there.set(cpu);
-        // Where it may not be there it is anywhere, and disturbs less.
+        // Without the permission to pin, the thread runs on any CPU, and disturbs less.
         let _ = sched_setaffinity(None, &there);
         // Relaxed: the flag carries no data.
         while !told.load(Ordering::Relaxed) {
@@ -92,19 +92,20 @@ impl Neighbour {
     }
 }
 
-/// Takes from the process what an operator may take while it runs. Gives the limits that it had.
+/// Lowers the limits that an operator may lower while a process runs. Returns the earlier ones.
 fn limit(process: &Process) -> Result<Vec<(Resource, Rlimit)>, String> {
     let open =
         fs::read_dir(format!("/proc/{}/fd", process.id())).map_err(|error| format!("its descriptors: {error}"))?;
     let highest = open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u64>().ok()).max();
     let lowered = [(Resource::Nofile, highest.unwrap_or(0) + 1), (Resource::Fsize, 0), (Resource::Memlock, 0)];
-    // The hard limit stays, so that everybody may raise it again. A child has its parent's.
+    // The hard limit stays, so that anybody may raise the soft one again. A child inherits its
+    // parent's limits.
     let lowered = lowered
         .map(|(resource, current)| (resource, Rlimit { current: Some(current), maximum: getrlimit(resource).maximum }));
     set_all(process, &lowered)
 }
 
-/// Sets these limits. Gives those that were there.
+/// Sets these limits. Returns the earlier ones.
 fn set_all(process: &Process, limits: &[(Resource, Rlimit)]) -> Result<Vec<(Resource, Rlimit)>, String> {
     let set = limits.iter().map(|(resource, limit)| {
         let was = prlimit(Some(process.pid()), *resource, *limit);

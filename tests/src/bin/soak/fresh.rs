@@ -1,8 +1,8 @@
-//! A run that was slower at its end than at first, beside fresh ones of the same plan.
+//! Compares a run that was slower at its end than at first with fresh runs of the same plan.
 //!
-//! A machine with others on it is faster at one time than at another, by half and for minutes: the
-//! two CPUs of a guest may be neighbours in one minute, and each on its own chip in the next. What
-//! a disturbance leaves behind a fresh run has not, and whatever else there is both have.
+//! A machine with other guests is faster at one time than at another, by half and for minutes: the
+//! two CPUs of a guest may be neighbours in one minute, and each on its own chip in the next. The
+//! after-effects of a disturbance slow only the soaked run; everything else slows both.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,21 +15,21 @@ use crate::progress::Progress;
 use crate::sample::Sample;
 use crate::shipped::Shipped;
 
-/// What a fresh run did, and right behind it the soaked one.
+/// Samples of a fresh run, and right after it of the soaked one.
 pub(crate) struct Pair {
     pub(crate) fresh: Vec<Sample>,
     pub(crate) soaked: Vec<Sample>,
 }
 
-/// An odd number, so that most of them say one thing or the other.
+/// The number of pairs: odd, so that a majority decides.
 const PAIRS: usize = 5;
-/// The longest stretch that is compared: longer ones would lie further apart.
+/// The longest compared stretch: longer ones would lie further apart.
 const STRETCH_MAX: Duration = Duration::from_secs(10);
-/// What starts a run, or wakes one, is in no stretch.
+/// Time to settle after a start or a wake-up; it belongs to no stretch.
 const SETTLING: Duration = Duration::from_millis(500);
 
-/// Runs a fresh one while the soaked one is stopped, and lets that go on while there is no other,
-/// in turn. None is compared any more once the soaked one has ended.
+/// Runs a fresh run while the soaked one is stopped, then lets the soaked one continue alone, in
+/// turn. No more pairs are taken once the soaked run has ended.
 pub(crate) fn beside_fresh_runs(
     plan: &Shipped,
     soaked: &mut Process,

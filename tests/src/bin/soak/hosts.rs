@@ -1,10 +1,10 @@
 //! A target and its hosts, each a process of its own, while blocks move from one namespace to
 //! another, the plan is read again and again, and hosts are killed and come back.
 //!
-//! Every host verifies each block that it reads. One is left alone, and must never notice. Blocks
-//! move to another number while a host writes them: a host of the new number finds its own writes
-//! alone. Two hosts end in each round, one by SIGKILL and one by SIGTERM, and come back at the same
-//! address.
+//! Every host verifies each block that it reads. One host is left alone, and must never notice
+//! anything. Blocks move to another number while a host writes them: a host of the new number finds
+//! only its own writes. Two hosts end in each round, one by SIGKILL and one by SIGTERM, and come
+//! back at the same address.
 
 mod plans;
 
@@ -25,31 +25,32 @@ use crate::soaked::{Outcome, Soaked};
 
 use plans::{IN_FILE, IN_MEMORY, KEPT, MOVING, Plans};
 
-/// What the table calls it.
+/// The soak's name in the table.
 pub(crate) const NAME: &str = "nvme-hosts";
 const UNIT: &str = "commands";
 
-/// A host that was answered nothing by then is not served.
+/// A host without enough answers after this time is not served.
 const PATIENCE: Duration = Duration::from_secs(90);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Commands that a host has had answered when it counts as served.
+/// The number of answered commands after which a host counts as served.
 const SERVED: u64 = 500;
-/// How long a host whose blocks have moved goes on, and how long everybody is left alone.
+/// How long a host goes on after its blocks have moved, and how long all hosts are left alone.
 const LEFT: Duration = Duration::from_secs(1);
-/// Connections of a host, by its plan: one that administers, and four. And hosts.
+/// Connections of a host, by its plan: an admin connection, and four more. Then the number of
+/// hosts.
 const CONNECTIONS: u64 = 1 + 4;
 const HOSTS: u64 = 4;
-/// Signals of a round that change nothing.
+/// Reload signals in a round for an unchanged plan.
 const RELOADS: usize = 10;
 
-/// A host: its process, what it does, and which of its addresses it has.
+/// A host: its process, the number of its address, and its namespace.
 struct Host {
     process: Process,
     place: usize,
     nsid: u32,
 }
 
-/// What has been seen so far.
+/// The counts so far.
 #[derive(Default)]
 struct Seen {
     rounds: usize,
@@ -59,21 +60,21 @@ struct Seen {
     verified: u64,
 }
 
-/// Everything that runs.
+/// All running processes.
 struct Stage<'a> {
     load: &'a Path,
     plans: Plans,
-    /// Whom to ask for the target's report so far.
+    /// The program that asks for the target's report so far.
     of_target: Program,
     target: Process,
     kept: Host,
     moving: Host,
-    /// In a file, and in memory.
+    /// The hosts of the namespaces in a file and in memory.
     killed: [Host; 2],
     seen: Seen,
 }
 
-/// Runs it for `time`, or one round, and judges it.
+/// Runs the soak for `time`, or one round, and judges it.
 pub(crate) fn soak(programs: &Path, time: Duration, progress: &Progress) -> Soaked {
     let mut soaked = Soaked::new(NAME, UNIT, time);
     soaked.outcome = match run(programs, time, progress, &mut soaked) {
@@ -122,7 +123,7 @@ impl Stage<'_> {
         Ok(Stage { load, plans, of_target, target, kept, moving, killed, seen: Seen::default() })
     }
 
-    /// The moving blocks get the other number, while the host of the old one writes on; it is
+    /// Gives the moving blocks the other number, while the host of the old one writes on and is
     /// refused from then on. A host of the new number begins beside it.
     fn blocks_move(&mut self) -> Result<(), String> {
         let to = MOVING[(self.seen.rounds + 1) % 2];
@@ -133,7 +134,7 @@ impl Stage<'_> {
         std::thread::sleep(LEFT);
         let old = std::mem::replace(&mut self.moving, new);
         let (report, _) = old.process.stopped()?;
-        // Its commands fail, and nothing else: it never finds a block that it did not write.
+        // The host's commands fail, and nothing else: it never finds a block that it did not write.
         let faults = report_faults(&report);
         if !faults.is_empty() {
             return Err(format!("the host whose blocks moved: {}", faults.join("; ")));
@@ -155,7 +156,7 @@ impl Stage<'_> {
         self.kept.goes_on(&mut self.target)
     }
 
-    /// Of the two hosts one is killed and one is stopped, in turn, and both come back.
+    /// Kills one of the two hosts and stops the other, in turn; both come back.
     fn hosts_end(&mut self) -> Result<(), String> {
         let kills = self.seen.rounds % 2;
         self.killed[kills].process.signal(Signal::KILL)?;
@@ -164,7 +165,7 @@ impl Stage<'_> {
         self.killed[kills].process.finish(STOP_MAX).ok_or("a host goes on after SIGKILL")?;
         self.killed[kills] = Host::start(self.load, &self.plans, &mut self.target, place, nsid)?;
         let (place, nsid) = (self.killed[1 - kills].place, self.killed[1 - kills].nsid);
-        // The place of one that is over is free for the next.
+        // The address of a finished host is free for the next.
         self.killed[1 - kills].process.signal(Signal::TERM)?;
         let ended = self.killed[1 - kills].process.finish(STOP_MAX);
         let new = match ended {
@@ -177,9 +178,9 @@ impl Stage<'_> {
         self.kept.goes_on(&mut self.target)
     }
 
-    /// Waits until the target has let go of every host that is no more. A host that was killed says
-    /// nothing: the target finds out by its silence. Until then it has what the host's connections
-    /// had.
+    /// Waits until the target has released every dead host. A killed host says nothing, so the
+    /// target finds out by its silence. Until then it holds the resources of the host's
+    /// connections.
     fn dead_are_gone(&self) -> Result<(), String> {
         let begun = Instant::now();
         loop {
@@ -204,7 +205,7 @@ impl Stage<'_> {
         Some(Sample { at, done: number(&self.target.shown(), UNIT)?, ..sample })
     }
 
-    /// Stops all, and judges them.
+    /// Stops all processes, and judges them.
     fn end(mut self, samples: &[Sample]) -> Result<Vec<Finding>, String> {
         let kept = right(self.kept, "the host that is left alone");
         let mut others = right(self.moving, "the host of blocks that moved").map(|verified| (1, verified));
@@ -230,10 +231,10 @@ impl Stage<'_> {
 }
 
 impl Host {
-    /// Starts it, and waits until it is served. A namespace may take a while to be there: a host
+    /// Starts a host, and waits until it is served. A namespace may take a while to appear: a host
     /// that finds none is started again.
     fn start(load: &Path, plans: &Plans, target: &mut Process, place: usize, nsid: u32) -> Result<Host, String> {
-        // Shorter and longer than what a capsule holds, and than a page.
+        // Shorter and longer than a capsule's data, and than a page.
         let block_bytes = match nsid {
             KEPT => 4096,
             IN_MEMORY => 65_536,
@@ -252,7 +253,7 @@ impl Host {
         }
     }
 
-    /// Whether it is served in the end. False if it has ended instead.
+    /// Waits until the host is served. False if it has ended instead.
     fn is_served(&mut self, target: &mut Process, begun: Instant) -> Result<bool, String> {
         while number(&self.process.shown(), UNIT).is_none_or(|done| done < SERVED) {
             if target.ended().is_some() {
@@ -269,7 +270,7 @@ impl Host {
         Ok(true)
     }
 
-    /// Waits until it has had more commands answered.
+    /// Waits until the host has had more commands answered.
     fn goes_on(&mut self, target: &mut Process) -> Result<(), String> {
         let done = |process: &Process| number(&process.shown(), UNIT).unwrap_or(0);
         let (before, begun) = (done(&self.process), Instant::now());
@@ -284,7 +285,7 @@ impl Host {
     }
 }
 
-/// Stops a host that must have found everything right: how many blocks it verified.
+/// Stops a host that must have found everything right. Returns the number of verified blocks.
 fn right(host: Host, who: &str) -> Result<u64, String> {
     let (report, is_good) = host.process.stopped().map_err(|why| format!("{who}: {why}"))?;
     let verified = consistent(&report).and_then(|_| blocks(&report)).and_then(|_| some(&report, "/verified"));
@@ -295,7 +296,8 @@ fn right(host: Host, who: &str) -> Result<u64, String> {
     }
 }
 
-/// What the target says at its end: commands had to wait, or the soak showed less than it should.
+/// Judges the target's report: commands must have had to wait, or the soak showed less than it
+/// should.
 fn judged(report: &Value, is_good: bool) -> Result<String, String> {
     consistent(report)?;
     let counters = report["stages"].as_array().into_iter().flatten().filter_map(|stage| stage["counters"].as_array());

@@ -1,4 +1,4 @@
-//! What must hold of a soaked run, each with the figures that it was judged by.
+//! The conditions on a soaked run, each with the figures by which it was judged.
 
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -12,18 +12,18 @@ use crate::sample::Sample;
 use crate::shipped::{Rate, Shipped};
 use crate::timetable::Timetable;
 
-/// How a run ended, and what it reported.
+/// A run's end and its report.
 pub(crate) struct Ending {
-    /// `None`: it did not.
+    /// `None`: the run did not end.
     pub(crate) status: Option<ExitStatus>,
-    /// How long its stop took.
+    /// The time that its stop took.
     pub(crate) stop: Duration,
     pub(crate) report: Result<Value, String>,
-    /// It had nothing more to do before it was told to stop.
+    /// It ended before it was told to stop.
     pub(crate) by_itself: bool,
 }
 
-/// One thing that held, or did not.
+/// One condition, and whether it held.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Finding {
     pub(crate) what: &'static str,
@@ -40,20 +40,22 @@ impl Finding {
     }
 }
 
-/// A rate may fall to so much of what it was. Two stretches of an undisturbed run differ by a
-/// fifth on a machine with others on it. What a disturbance leaves behind (a connection that is not
-/// made again, a book that is not trusted again, a batch that is never full again) costs more.
+/// The share to which a rate may fall. Two stretches of an undisturbed run differ by a fifth on a
+/// shared machine. The after-effects of a disturbance cost more: a lost connection, a book that
+/// stays untrusted, batches that are never full again.
 const RATE_MIN: f64 = 0.6;
-/// Where the lcores had less of their CPUs together, a rate says more of the others than of the
-/// run: caches are cold, and each lcore finds the other away.
+/// If the lcores together had less of their CPUs than this share, the rate says more about the
+/// machine's other programs than about the run: caches are cold, and each lcore finds the other
+/// away.
 const SERVED_MIN: f64 = 0.4;
-/// Resident memory may rise by so much: pages that are touched late, of stacks, of histograms and
-/// of the allocator's arenas, once each. A leak of a byte an operation is more within seconds.
+/// The allowed rise of resident memory, for pages that are touched late, once each: of stacks, of
+/// histograms and of the allocator's arenas. A leak of a byte an operation exceeds it within
+/// seconds.
 const GROWTH_MAX_KIB: u64 = 4096;
-/// Connections that are being made while one looks have descriptors and threads of their own.
+/// Extra descriptors and threads of connections that are being made at the time of a sample.
 const HANDLES_SPARE: u64 = 4;
 
-/// Judges a run by what was seen of it, beside fresh ones too, and by its report.
+/// Judges a run by its samples, by those of fresh runs beside it, and by its report.
 pub(crate) fn judge(
     plan: &Shipped,
     times: &Timetable,
@@ -70,20 +72,20 @@ pub(crate) fn judge(
     ];
     let rate = rate(plan, first, last).map(|outcome| outcome.or_else(|why| kept_beside(plan.rate, beside, why)));
     findings.extend(rate.map(|outcome| Finding::of("rate", outcome)));
-    // A recording may be over before the last stretch is: what was sampled last is what it had.
+    // A recording may end before the last stretch does: the last samples stand for it.
     let last = if last.is_empty() { &samples[samples.len() - samples.len().min(2)..] } else { last };
     findings.push(Finding::of("memory", level(first, last)));
     findings.push(Finding::of("handles", handles(first, last)));
     findings
 }
 
-/// Whether its rate is too low in the last stretch.
+/// Whether the run's rate is too low in the last stretch.
 pub(crate) fn is_slower(plan: &Shipped, times: &Timetable, samples: &[Sample]) -> bool {
     let [first, last] = [times.first, times.last].map(|stretch| within(samples, stretch));
     rate(plan, first, last).is_some_and(|outcome| outcome.is_err())
 }
 
-/// Whether a run kept its rate, if that is to be expected of it.
+/// Whether a run kept its rate; `None` if the plan's rate varies by itself.
 fn rate(plan: &Shipped, first: &[Sample], last: &[Sample]) -> Option<Result<String, String>> {
     (!matches!(plan.rate, Rate::Recorded { .. })).then(|| kept_its_rate(plan.rate, first, last))
 }
@@ -116,7 +118,7 @@ pub(crate) fn consistent(report: &Value) -> Result<String, String> {
     }
 }
 
-/// How fast it was in a stretch.
+/// The run's pace in a stretch.
 pub(crate) fn pace(rate: Rate, stretch: &[Sample]) -> Option<f64> {
     let (begin, end) = (stretch.first()?, stretch.last()?);
     let done = end.done.saturating_sub(begin.done) as f64;
@@ -127,15 +129,15 @@ pub(crate) fn pace(rate: Rate, stretch: &[Sample]) -> Option<f64> {
     (of > 0.0).then_some(done / of)
 }
 
-/// The seconds in which all lcores had their CPUs, or wanted none: each waits for the others, and
-/// who else is on one CPU knows nothing of the other.
+/// The seconds in which all lcores had their CPUs, or wanted none. Each lcore waits for the others,
+/// and the neighbours on one CPU are independent of those on the other.
 fn served(begin: &Sample, end: &Sample) -> f64 {
     let seconds = end.at.saturating_sub(begin.at).as_secs_f64();
     let waited = begin.lcores.iter().zip(&end.lcores).map(|(begin, end)| end.waited_ns.saturating_sub(begin.waited_ns));
     waited.fold(seconds, |left, waited_ns| left * (1.0 - waited_ns as f64 / 1e9 / seconds).max(0.0))
 }
 
-/// Of a stretch's time, what [`served`] leaves.
+/// The share of a stretch's time that [`served`] leaves.
 fn served_share(stretch: &[Sample]) -> f64 {
     let (Some(begin), Some(end)) = (stretch.first(), stretch.last()) else { return 0.0 };
     served(begin, end) / end.at.saturating_sub(begin.at).as_secs_f64().max(f64::MIN_POSITIVE)
@@ -152,14 +154,13 @@ fn kept_its_rate(rate: Rate, first: &[Sample], last: &[Sample]) -> Result<String
     let is_busy = [first, last].iter().any(|stretch| served_share(stretch) < SERVED_MIN);
     match (rate, ratio >= RATE_MIN) {
         (_, true) => Ok(format!("{ratio:.2}")),
-        // Not if nothing goes on at all.
+        // A run that makes no progress at all is not excused.
         (Rate::OfTime { .. }, false) if is_busy && after > 0.0 => Ok("busy".to_owned()),
         (_, false) => Err(format!("{ratio:.2} of what it was; {RATE_MIN} is the least")),
     }
 }
 
-/// Whether a run that was slower than at first is as fast as fresh ones are, most times; else why
-/// not.
+/// Whether a run that was slower than at first is mostly as fast as fresh runs are; else why not.
 fn kept_beside(rate: Rate, beside: &[Pair], slower: String) -> Result<String, String> {
     let outcomes: Vec<_> = beside.iter().map(|pair| kept_its_rate(rate, &pair.fresh, &pair.soaked)).collect();
     let kept: Vec<&String> = outcomes.iter().flatten().collect();
@@ -170,7 +171,7 @@ fn kept_beside(rate: Rate, beside: &[Pair], slower: String) -> Result<String, St
     }
 }
 
-/// What a process has at a moment.
+/// A figure of a sample.
 type Figure = fn(&Sample) -> u64;
 
 fn most(stretch: &[Sample], figure: impl Fn(&Sample) -> u64) -> Result<u64, String> {
@@ -241,13 +242,14 @@ mod tests {
 
     #[test]
     fn a_rate_is_that_of_the_time_that_its_lcores_had() {
-        // Half the time, half the work: as fast as before.
+        // Half the CPU time, half the work: as fast as before.
         assert_eq!(found(&samples(|at| if at < 30 { 500 } else { 1000 }), "rate"), Ok("1.00".to_owned()));
-        // As much work in twice the time.
+        // As much work in twice the CPU time.
         let slower = Err("0.50 of what it was; 0.6 is the least".to_owned());
         assert_eq!(found(&samples(|_| 500), "rate"), slower);
         assert!(found(&samples(|at| if at < 40 { 500 } else { 0 }), "rate").is_err());
-        // Others had most of the time, and nobody knows whose fault it is; unless nothing goes on.
+        // Other programs had most of the time, so the fault may be theirs; but some progress must
+        // remain.
         let kept_away = |rate: fn(u64) -> u64| {
             let mut samples = samples(rate);
             samples.iter_mut().for_each(|sample| sample.lcores[0].waited_ns = sample.at.as_nanos() as u64 / 10 * 7);
@@ -258,7 +260,7 @@ mod tests {
         assert_eq!(found(&[], "rate"), Err("too few samples to say".to_owned()));
     }
 
-    /// What others did a fresh run has too, and what a disturbance left behind it has not.
+    /// A slow machine slows a fresh run too; the after-effects of a disturbance do not.
     #[test]
     fn a_rate_is_kept_that_fresh_runs_do_not_have_either() {
         let kv = shipped().into_iter().find(|plan| plan.name == "kv").unwrap();

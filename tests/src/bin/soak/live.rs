@@ -1,10 +1,10 @@
 //! The numbers of a live line.
 
-/// The number in front of `unit` in what a run shows of itself, e.g. 1234 orders in `kv 00:00:12
-/// 1,170,123 ticks (50,000/s), 1,234 orders`.
+/// The number in front of `unit` in a run's live line, e.g. 1234 orders in
+/// `kv 00:00:12 1,170,123 ticks (50,000/s), 1,234 orders`.
 pub(crate) fn number(shown: &str, unit: &str) -> Option<u64> {
     let mut words = shown.split_whitespace().peekable();
-    // The last one on the screen: above it may be what has scrolled.
+    // The last match on the screen: lines above it may have scrolled up.
     let mut found = None;
     while let Some(word) = words.next() {
         let is_unit = words.peek().is_some_and(|next| next.trim_end_matches(',') == unit);

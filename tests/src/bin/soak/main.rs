@@ -1,9 +1,9 @@
-//! `./x soak`: runs the shipped plans for a while, does to each what a machine and its operators do
-//! in a day, and judges whether it went on as it began.
+//! `./x soak`: runs the shipped plans for a while, does to each what machines and operators do in a
+//! day, and judges whether it went on as it began.
 //!
-//! A soak of a plan has three parts: a quarter of its time nobody disturbs it, half of it one
-//! disturbance follows another ([`timetable`]), and in the last quarter it is left alone again.
-//! What it does there is held against what it did at first ([`judge`]).
+//! A soak of a plan has three parts. For a quarter of its time nothing disturbs it, for half of it
+//! one disturbance follows another ([`timetable`]), and in the last quarter it is left alone again.
+//! The last quarter is compared with the first ([`judge`]).
 #![forbid(unsafe_code)]
 
 mod disturb;
@@ -88,7 +88,7 @@ struct Args {
     json: bool,
 }
 
-/// In less there is too little of each quarter to compare.
+/// In less time each quarter is too short to compare.
 const TIME_MIN: Duration = Duration::from_secs(8);
 
 fn time(text: &str) -> Result<Duration, String> {
@@ -112,7 +112,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What is run: a plan's name, and its soak.
+/// A soak to run: its name and its function.
 type Run = Box<dyn Fn(&Path, &Progress) -> Soaked>;
 
 fn soak_chosen(args: &Args) -> Vec<Soaked> {

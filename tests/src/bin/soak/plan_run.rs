@@ -1,4 +1,4 @@
-//! A run of a plan: started, and looked at.
+//! Starts a run of a plan, and takes samples of it.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use crate::process::Process;
 use crate::sample::Sample;
 use crate::shipped::{Rate, Shipped};
 
-/// A run that has not counted anything by then does not work.
+/// A run that has counted nothing by then does not work.
 const START_MAX: Duration = Duration::from_secs(30);
-/// How often it is looked whether it has.
+/// How often to look whether it has.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Starts a run, and waits until it has counted its first. Gives when that was.
+/// Starts a run, and waits until it has counted its first unit. Also returns that moment.
 pub(crate) fn started(plan: &Shipped, program: &Path, arguments: &[String]) -> Result<(Process, Instant), String> {
     let mut process = Process::start(&Program::new(program).with(arguments))?;
     let begun = Instant::now();
@@ -29,7 +29,7 @@ pub(crate) fn started(plan: &Shipped, program: &Path, arguments: &[String]) -> R
     Ok((process, Instant::now()))
 }
 
-/// What it has and has done; `None` once it has ended.
+/// A sample of the run; `None` once it has ended.
 pub(crate) fn sample(plan: &Shipped, process: &Process, at: Duration) -> Option<Sample> {
     let sample = Sample::of(process.id())?;
     let shown = process.shown();

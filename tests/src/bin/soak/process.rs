@@ -1,4 +1,4 @@
-//! A run under soak: its process, the terminal that it writes to, and what that shows.
+//! A run under soak: its process, its terminal, and what the terminal shows.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
@@ -15,28 +15,28 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use verbline_tests::{Program, terminal_pair};
 
-/// The drain, and ten seconds behind it (docs/stopping.md), on a busy machine.
+/// Time for the drain and the ten seconds after it (docs/stopping.md), on a busy machine.
 pub(crate) const STOP_MAX: Duration = Duration::from_secs(30);
 
 /// Wide enough for every number of a live line.
 const COLUMNS: NonZero<u16> = NonZero::new(160).unwrap();
 const ROWS: NonZero<u16> = NonZero::new(60).unwrap();
 
-/// How often a wait looks.
+/// The interval at which waits look.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// A run that goes on. It is killed when this is dropped.
+/// A running process. Dropping it kills the process.
 pub(crate) struct Process {
     child: Child,
     report: File,
-    /// Both ends of its terminal, which stay open as long as it runs.
+    /// Both ends of its terminal, which stay open until the process ends.
     keyboard: File,
     slave: Option<File>,
     screen: Arc<Screen>,
     reader: Option<JoinHandle<()>>,
 }
 
-/// What the terminal shows, and whether anybody reads it.
+/// The terminal's contents, and whether anybody reads it.
 struct Screen {
     shown: Mutex<vt100::Parser>,
     is_read: Mutex<bool>,
@@ -44,7 +44,7 @@ struct Screen {
 }
 
 impl Process {
-    /// Starts it. Its report goes to a file, everything else to its terminal.
+    /// Starts the program. Its report goes to a file, everything else to its terminal.
     pub(crate) fn start(program: &Program) -> Result<Process, String> {
         let told = |what: &str, error: std::io::Error| format!("{what}: {error}");
         let report = tempfile::tempfile().map_err(|error| told("a file for the report", error))?;
@@ -72,7 +72,7 @@ impl Process {
         Pid::from_child(&self.child)
     }
 
-    /// What its terminal shows now.
+    /// The current contents of its terminal.
     pub(crate) fn shown(&self) -> String {
         self.screen.shown.lock().unwrap_or_else(PoisonError::into_inner).screen().contents()
     }
@@ -86,7 +86,7 @@ impl Process {
         self.keyboard.write_all(keys).map_err(|error| format!("no key can be pressed: {error}"))
     }
 
-    /// Whether somebody reads what it writes. Where nobody does its terminal is full.
+    /// Sets whether somebody reads the terminal. Without a reader it fills up.
     pub(crate) fn reads(&mut self, reads: bool) -> Result<(), String> {
         *self.screen.is_read.lock().unwrap_or_else(PoisonError::into_inner) = reads;
         self.screen.reads_again.notify_all();
@@ -96,12 +96,12 @@ impl Process {
         }
     }
 
-    /// How it ended, if it has.
+    /// The exit status, if the process has ended.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the process.
     pub(crate) fn finish(&mut self, patience: Duration) -> Option<ExitStatus> {
         let deadline = Instant::now() + patience;
         while Instant::now() < deadline {
@@ -113,7 +113,7 @@ impl Process {
         None
     }
 
-    /// Stops it in order: its report, and whether its exit code is 0.
+    /// Stops the process in order. Returns its report, and whether its exit code is 0.
     pub(crate) fn stopped(mut self) -> Result<(Value, bool), String> {
         if self.ended().is_none() {
             self.signal(Signal::TERM)?;
@@ -126,11 +126,11 @@ impl Process {
         }
     }
 
-    /// What it has written to standard output, and the last that its terminal showed.
+    /// Its standard output, and the last contents of its terminal.
     pub(crate) fn said(mut self) -> (String, String) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // The reader ends once nobody has the terminal open.
+        // The reader ends once all have closed the terminal.
         self.slave = None;
         if let Some(reader) = self.reader.take() {
             let _ = reader.join();
@@ -143,17 +143,17 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Fails if it has ended, which is as well.
+        // Fails if the process has ended, which does no harm.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // Its reader must not wait for a disturbance to end.
+        // The reader must not wait for a disturbance to end.
         let _ = self.reads(true);
     }
 }
 
 impl Screen {
-    /// Reads as long as somebody has the terminal open (the kernel then says EIO), and while it is
-    /// to be read.
+    /// Reads until the last one closes the terminal (the kernel then says EIO), and pauses while
+    /// nobody is to read it.
     fn read(&self, mut master: File) {
         let mut buffer = [0; 4096];
         while let Ok(len @ 1..) = master.read(&mut buffer) {
@@ -164,8 +164,8 @@ impl Screen {
     }
 }
 
-/// Writes what shows nothing until the terminal takes no more. The descriptor is opened anew for
-/// it: whether a write waits is a matter of all who share one, and the run's writes do.
+/// Writes invisible bytes until the terminal takes no more. It opens the descriptor anew: all users
+/// of one description share its non-blocking flag, and the run's writes must wait.
 fn fill(slave: &File) -> std::io::Result<()> {
     let path = format!("/proc/self/fd/{}", slave.as_raw_fd());
     let waits_not = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();

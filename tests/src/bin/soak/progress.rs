@@ -1,4 +1,4 @@
-//! What a person sees of a soak while it lasts.
+//! The display of a soak in progress.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ impl Progress {
         }
     }
 
-    /// What is done to it just now.
+    /// Shows the current disturbance.
     pub(crate) fn shows(&self, at: Duration, what: Option<&str>) {
         self.bar.set_position(self.done as u64 * self.time.as_secs() + at.as_secs());
         let plan = self.bar.message();
@@ -35,7 +35,7 @@ impl Progress {
         self.bar.set_message(what.map_or_else(|| plan.clone(), |what| format!("{plan}: {what}")));
     }
 
-    /// Why one did not hold is told at once: the others may take hours.
+    /// Prints the reasons of a failure at once: the other plans may take hours.
     pub(crate) fn ended(&mut self, name: &str, verdict: &str, reasons: &[String]) {
         self.done += 1;
         let said = std::iter::once(format!("soak: {name} {verdict}"));

@@ -1,4 +1,4 @@
-//! What a process has at a moment, as the kernel sees it (proc(5)).
+//! A process's resources at a moment, as the kernel sees them (proc(5)).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-/// What a process has and has done.
+/// A process's resources and its work so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Sample {
-    /// Since the run counted its first.
+    /// Time since the run counted its first unit.
     #[serde(serialize_with = "seconds")]
     pub(crate) at: Duration,
-    /// What the run said of itself then: its unit, and its work where it has some.
+    /// The run's own counts: its unit, and its work if the plan has some.
     pub(crate) done: u64,
     pub(crate) work: u64,
     pub(crate) resident_kib: u64,
-    /// What is no file's: a part of the program that falls out of memory makes no room for a leak.
+    /// Memory without a file behind it: evicted pages of the program must not hide a leak.
     pub(crate) anonymous_kib: u64,
     pub(crate) locked_kib: u64,
     pub(crate) descriptors: u64,
@@ -24,12 +24,12 @@ pub(crate) struct Sample {
     pub(crate) lcores: Vec<LcoreTime>,
 }
 
-/// What an lcore's thread had, and what it waited for.
+/// The CPU time of an lcore's thread, and its time of waiting for a CPU.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct LcoreTime {
     pub(crate) name: String,
     pub(crate) ran_ns: u64,
-    /// It was ready, and others had its CPU.
+    /// Time in which it was ready while others had its CPU.
     pub(crate) waited_ns: u64,
 }
 
@@ -38,7 +38,7 @@ fn seconds<S: serde::Serializer>(at: &Duration, serializer: S) -> Result<S::Ok, 
 }
 
 impl Sample {
-    /// Of a process that is there; `None` once it has ended.
+    /// A sample of a process; `None` once it has ended.
     pub(crate) fn of(pid: u32) -> Option<Sample> {
         let proc = PathBuf::from(format!("/proc/{pid}"));
         let status = fs::read_to_string(proc.join("status")).ok()?;
@@ -67,7 +67,7 @@ fn lcores(proc: &Path) -> Vec<LcoreTime> {
     lcores
 }
 
-/// The thread of an lcore is named for it.
+/// The times of an lcore's thread, recognized by its name.
 fn lcore(thread: &Path) -> Option<LcoreTime> {
     let name = fs::read_to_string(thread.join("comm")).ok()?.trim().strip_prefix("vl-")?.to_owned();
     let times = fs::read_to_string(thread.join("schedstat")).ok()?;

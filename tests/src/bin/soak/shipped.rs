@@ -1,5 +1,5 @@
-//! The plans of `config/`, and what is particular to each: what it counts while it runs, and which
-//! figures of its report say that everything came out right.
+//! The plans of `config/`, with the particulars of each: its unit of progress, and the figures of
+//! its report that show whether everything came out right.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use clap::builder::PossibleValuesParser;
 use serde_json::Value;
 use verbline_tests::recording;
 
-/// How long the recorded day lasts at the market's own pace.
+/// The length of the recorded day at the market's own pace.
 const RECORDING: Duration = Duration::from_secs(390);
 
 /// A plan of `config/`.
@@ -16,21 +16,21 @@ const RECORDING: Duration = Duration::from_secs(390);
 pub(crate) struct Shipped {
     /// Its file's stem.
     pub(crate) name: &'static str,
-    /// The program that it is for.
+    /// The program that runs it.
     pub(crate) app: &'static str,
     pub(crate) rate: Rate,
-    /// What is wrong with the values in its report, or how many were right.
+    /// The fault of the values in a report, or the number of right ones.
     pub(crate) values: fn(&Value) -> Result<String, String>,
 }
 
-/// What of the live line says how fast a run is.
+/// How the live line gives a run's speed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Rate {
-    /// As fast as its lcores get on: this many of these a second in which they had their CPUs.
+    /// The lcores set the pace: counts of `unit` per second in which they had their CPUs.
     OfTime { unit: &'static str },
-    /// A clock gives it its work: `unit` is counted for each `work`.
+    /// A clock gives the run its work: counts of `unit` per `work`.
     OfWork { unit: &'static str, work: &'static str },
-    /// A recording gives it more to do at one time than at another.
+    /// A recording gives the run more to do at one time than at another.
     Recorded { unit: &'static str },
 }
 
@@ -43,18 +43,18 @@ impl Rate {
 }
 
 impl Shipped {
-    /// Whether the user has chosen it; without a choice every plan is run.
+    /// Whether the user chose this plan; without a choice every plan is run.
     pub(crate) fn is_among(&self, chosen: &[String]) -> bool {
         chosen.is_empty() || chosen.iter().any(|one| one == self.name)
     }
 
-    /// The arguments behind `run`, or why it can't be run here.
+    /// The arguments from `run` on, or why the plan can't be run here.
     pub(crate) fn arguments(&self, time: Duration) -> Result<Vec<String>, String> {
         let mut arguments = vec!["run".to_owned(), format!("config/{}.toml", self.name), "--json".to_owned()];
         if let Rate::Recorded { .. } = self.rate {
             let dir = recording().ok_or("the recorded feed is not here; VERBLINE_MOEX_DIR says where it is")?;
             let dir = dir.canonicalize().map_err(|error| format!("{}: {error}", dir.display()))?;
-            // It lasts as long as the soak, within what the plan's key allows.
+            // The recording lasts as long as the soak, within the bounds of the plan's key.
             let speed = (RECORDING.as_secs_f64() / time.as_secs_f64()).clamp(SPEEDS.0, SPEEDS.1);
             let dir = format!("feed.dir={}", Path::new(&dir).display());
             arguments.extend(["--set".to_owned(), dir, "--set".to_owned(), format!("feed.speed={speed:.4}")]);
@@ -63,10 +63,10 @@ impl Shipped {
     }
 }
 
-/// What `feed.speed` may be.
+/// The bounds of `feed.speed`.
 const SPEEDS: (f64, f64) = (0.01, 10_000.0);
 
-/// All plans that are shipped.
+/// All shipped plans.
 pub(crate) fn shipped() -> Vec<Shipped> {
     let of_time = |name, app, unit, values| Shipped { name, app, rate: Rate::OfTime { unit }, values };
     vec![
@@ -114,7 +114,7 @@ pub(crate) fn some(report: &Value, pointer: &str) -> Result<u64, String> {
     }
 }
 
-/// What this app can neither receive nor lose: ticks, and orders without an answer.
+/// Insists that no tick is missing or surplus, and that there were orders.
 fn fed(report: &Value) -> Result<(), String> {
     none(report, &["/ticks_unaccounted", "/ticks_surplus"])?;
     some(report, "/orders").map(drop)
@@ -142,7 +142,7 @@ fn recorded(report: &Value) -> Result<String, String> {
 
 fn stored(report: &Value) -> Result<String, String> {
     none(report, &["/counts/stale", "/counts/corrupt", "/counts/malformed"])?;
-    // A reply that comes after its operation was given up (a pause is longer) finds nobody.
+    // A reply that comes after its operation was given up (a pause is longer) finds no operation.
     let [unasked, timed_out] = ["unasked", "timed_out"].map(|key| number(report, &format!("/counts/{key}")));
     let (unasked, timed_out) = (unasked?, timed_out?);
     if unasked > timed_out {
@@ -173,14 +173,14 @@ mod tests {
     fn every_plan_of_config_is_soaked() {
         let entries = fs::read_dir(verbline_tests::root().join("config")).unwrap();
         let stem = |path: std::path::PathBuf| path.file_stem().unwrap().to_string_lossy().into_owned();
-        // In folders are plans for several processes.
+        // Folders hold plans for several processes.
         let files = entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
         let there: BTreeSet<String> = files.map(stem).collect();
         let here: BTreeSet<String> = shipped().iter().map(|plan| plan.name.to_owned()).collect();
         assert_eq!(here, there);
     }
 
-    /// An app has its name from its first plan, and may have others.
+    /// An app is named after its first plan, and may have others.
     #[test]
     fn a_name_chooses_one_plan() {
         let chosen = |names: &[&str]| {

@@ -1,4 +1,4 @@
-//! What a person sees of a soak at its end: a table, or one JSON document.
+//! The output of a soak at its end: a table, or one JSON document.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +14,7 @@ fn words<'a>(findings: &'a [Finding], what: &str) -> &'a str {
     found.map_or("-", |finding| if finding.holds { &finding.words } else { "NO" })
 }
 
-/// A row a plan, and below what did not hold.
+/// A row a plan, and below it the failed conditions.
 pub(crate) fn table(soaked: &[Soaked], programs: &Path, time: Duration) -> String {
     let time = humantime::format_duration(time);
     let mut text = format!("soak: {time} a plan, programs of {}\n\n", programs.display());
@@ -36,7 +36,7 @@ pub(crate) fn table(soaked: &[Soaked], programs: &Path, time: Duration) -> Strin
     text
 }
 
-/// What did not hold.
+/// The failed conditions.
 pub(crate) fn reasons(soak: &Soaked) -> Vec<String> {
     match &soak.outcome {
         Outcome::Judged(findings) => {
@@ -48,7 +48,7 @@ pub(crate) fn reasons(soak: &Soaked) -> Vec<String> {
     }
 }
 
-/// What did not hold, and what the run said last.
+/// The failed conditions, and the run's last words.
 fn faults(soak: &Soaked) -> String {
     let lines = reasons(soak);
     if lines.is_empty() {
@@ -60,7 +60,7 @@ fn faults(soak: &Soaked) -> String {
     text
 }
 
-/// Everything that was seen and judged.
+/// All samples and verdicts.
 pub(crate) fn json(soaked: &[Soaked], programs: &Path, time: Duration) -> Value {
     let plans: Vec<Value> = soaked.iter().map(plan).collect();
     let is_good = soaked.iter().all(Soaked::is_good);

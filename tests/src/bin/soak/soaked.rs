@@ -1,4 +1,4 @@
-//! One soak of one plan, from its start to what was seen of it.
+//! One soak of one plan, from its start to its samples and its end.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -20,26 +20,26 @@ pub(crate) struct Soaked {
     pub(crate) name: &'static str,
     pub(crate) unit: &'static str,
     pub(crate) samples: Vec<Sample>,
-    /// What fresh runs did beside it, where it was slower at its end.
+    /// Samples of fresh runs beside it, if it was slower at its end.
     pub(crate) beside: Vec<Pair>,
     pub(crate) times: Timetable,
     pub(crate) disturbances: Vec<&'static str>,
     pub(crate) outcome: Outcome,
-    /// The last that its terminal showed.
+    /// The last contents of its terminal.
     pub(crate) shown: String,
 }
 
-/// What became of it.
+/// The outcome of a soak.
 pub(crate) enum Outcome {
     Judged(Vec<Finding>),
-    /// This machine has not what the plan needs.
+    /// This machine lacks something that the plan needs.
     Skipped(String),
-    /// It could not be run to its end.
+    /// The plan could not be run to its end.
     Broken(String),
 }
 
 impl Soaked {
-    /// One of which nothing has been seen yet.
+    /// A soak without samples yet.
     pub(crate) fn new(name: &'static str, unit: &'static str, time: Duration) -> Soaked {
         let outcome = Outcome::Broken(String::new());
         let (samples, times, disturbances) = (Vec::new(), Timetable::of(time), Vec::new());
@@ -57,16 +57,16 @@ impl Soaked {
     pub(crate) fn is_good(&self) -> bool {
         match &self.outcome {
             Outcome::Judged(findings) => findings.iter().all(|finding| finding.holds),
-            // There a check that shows nothing is a failure.
+            // In CI a check that shows nothing is a failure.
             Outcome::Skipped(_) => std::env::var_os("CI").is_none(),
             Outcome::Broken(_) => false,
         }
     }
 }
 
-/// How often something is due, or sampled.
+/// The interval at which disturbances and samples may be due.
 const TICK: Duration = Duration::from_millis(50);
-/// Between two samples, at least; there are four hundred of a long soak.
+/// The least interval between two samples; a long soak has four hundred.
 const SAMPLE_EVERY: Duration = Duration::from_millis(250);
 const SAMPLES: u32 = 400;
 
@@ -147,6 +147,6 @@ fn disturbed(
         progress.shows(now, under_way.is_some().then(|| soaked.disturbances.last()).flatten().copied());
         std::thread::sleep(TICK);
     }
-    // The soak may be over in the middle of one, if its clock was kept from going.
+    // The soak may end during a disturbance, if this thread was kept from its CPU.
     under_way.map_or(Ok(()), |(_, undo)| undo.end(process))
 }

@@ -1,19 +1,20 @@
-//! When which disturbance comes: scaled to the time, and the same each time it is made.
+//! The times of the disturbances: scaled to the soak's time, and the same in each soak of that
+//! length.
 
 use std::time::Duration;
 
-/// What is done to a run.
+/// A kind of disturbance.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Disturbance {
-    /// The process is stopped, and goes on.
+    /// The process is stopped, and later goes on.
     Pause,
     /// Another thread wants the CPU of one of its lcores.
     Neighbour,
-    /// Its terminal is stopped: what it writes is not taken.
+    /// Its terminal is stopped, so output is not taken.
     CtrlS,
     /// Nobody reads its terminal, which is full.
     Unread,
-    /// It may open nothing more, write no file and lock no memory.
+    /// Its limits allow no new descriptor, no write to a file and no locked memory.
     Limits,
     /// It is asked to read its plan again and again.
     Reload,
@@ -29,7 +30,7 @@ impl Disturbance {
         Disturbance::Reload,
     ];
 
-    /// As `--help` and `--json` call it.
+    /// The name in `--help` and `--json`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Disturbance::Pause => "pause",
@@ -45,38 +46,40 @@ impl Disturbance {
 /// One disturbance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Entry {
-    /// Since the run counted its first.
+    /// Time since the run counted its first unit.
     pub(crate) at: Duration,
     pub(crate) lasts: Duration,
     pub(crate) what: Disturbance,
 }
 
-/// A timetable, and the two stretches without one that are compared.
+/// A timetable, and the two undisturbed stretches that are compared.
 #[derive(Clone, Debug)]
 pub(crate) struct Timetable {
     pub(crate) entries: Vec<Entry>,
-    /// From and to.
+    /// The start and the end of each stretch.
     pub(crate) first: (Duration, Duration),
     pub(crate) last: (Duration, Duration),
 }
 
-/// From the start of one disturbance to that of the next, at most.
+/// The longest time from the start of one disturbance to the next.
 const SLOT_MAX: Duration = Duration::from_secs(15);
-/// How much of its slot each takes, in turn: the run goes on between them for a while.
+/// The part of its slot that each disturbance takes, in turn: the run goes on for a while between
+/// them.
 const PARTS: [f64; 4] = [0.4, 0.1, 0.25, 0.05];
-/// The longest pause: longer than the keep-alive of NVMe hosts here, and than any time-out.
+/// The longest disturbance: longer than the keep-alive of NVMe hosts here, and than any time-out.
 const LASTS_MAX: Duration = Duration::from_secs(6);
 
 impl Timetable {
-    /// For a soak of `time`.
+    /// The timetable for a soak of `time`.
     pub(crate) fn of(time: Duration) -> Timetable {
         let quarter = time / 4;
-        // Each once at least.
+        // Each disturbance at least once.
         let slots = (2 * quarter).as_secs_f64() / SLOT_MAX.as_secs_f64();
         let slots = (slots.ceil() as usize).max(Disturbance::ALL.len());
         let slot = (2 * quarter).div_f64(slots as f64);
         let entries = (0..slots).map(|at| {
-            // The parts go through each kind, since six and four have a common divisor.
+            // Shifts the parts after each round of the kinds, since six kinds and four parts have a
+            // common divisor.
             let part = PARTS[(at + at / Disturbance::ALL.len()) % PARTS.len()];
             Entry {
                 at: quarter + slot.mul_f64(at as f64),
@@ -84,7 +87,7 @@ impl Timetable {
                 what: Disturbance::ALL[at % Disturbance::ALL.len()],
             }
         });
-        // What starts a run, and what a disturbance leaves to be done again, is in neither stretch.
+        // Neither stretch contains the run's start or its recovery from the last disturbance.
         let settling = time / 16;
         Timetable {
             entries: entries.collect(),

@@ -1,4 +1,4 @@
-//! Offences, and how many of them are still allowed where.
+//! Offences, and the allowed number in each place.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ impl Offence {
         Offence { path: path.to_owned(), line, what: what.into() }
     }
 
-    /// The crate, the app or the top-level folder that it is in.
+    /// The crate, the app or the top-level folder of the offence.
     fn place(&self) -> String {
         let depth = if ["crates/", "apps/"].iter().any(|top| self.path.starts_with(top)) { 2 } else { 1 };
         self.path.split('/').take(depth).collect::<Vec<_>>().join("/")
@@ -30,7 +30,7 @@ impl fmt::Display for Offence {
     }
 }
 
-/// Whether each place has exactly as many offences as are allowed there: none, if it is not listed.
+/// Whether each place has exactly the allowed number of offences: none, if it is not listed.
 pub(crate) fn held(offences: impl Iterator<Item = Offence>, allowed: &[(&str, usize)]) -> Result<(), Faults> {
     let mut found: BTreeMap<String, Vec<Offence>> =
         allowed.iter().map(|(place, _)| (place.to_string(), Vec::new())).collect();
@@ -51,7 +51,7 @@ pub(crate) fn held(offences: impl Iterator<Item = Offence>, allowed: &[(&str, us
     if faults.is_empty() { Ok(()) } else { Err(Faults(faults)) }
 }
 
-/// What is wrong, a line each.
+/// The faults, a line each.
 pub(crate) struct Faults(pub(crate) Vec<String>);
 
 impl fmt::Debug for Faults {

@@ -1,9 +1,9 @@
-//! Features: whether a package that is named beside others makes cargo choose those of the whole
+//! Features: whether naming a package beside others makes cargo choose the features of the whole
 //! workspace, as tests/runner/Cargo.toml promises.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The sets of features of each crate in what `cargo tree --format "{p} {f}" --prefix none` says.
+/// The features of each crate, from the output of `cargo tree --format "{p} {f}" --prefix none`.
 pub(super) fn features(tree: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut crates: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for line in tree.lines() {
@@ -18,7 +18,7 @@ pub(super) fn features(tree: &str) -> BTreeMap<String, BTreeSet<String>> {
     crates
 }
 
-/// The crates of both that have fewer features in `one` than in `all`.
+/// The crates in both sets that have fewer features in `one` than in `all`.
 pub(super) fn missing(one: &str, all: &str) -> Vec<String> {
     let one = features(one);
     let missing = features(all).into_iter().filter_map(|(name, wanted)| {
@@ -32,7 +32,7 @@ pub(super) fn missing(one: &str, all: &str) -> Vec<String> {
 fn features_that_are_missing_are_named() {
     let all = "a v1.0.0 x,y\nb v2.0.0\n\nkv v0.1.0 (/here/kv) z\na v1.0.0 x,y (*)\nc v1.0.0 \n";
     assert!(missing(all, all).is_empty());
-    // More, of what is for the building machine alone, is no harm; what is not there is left out.
+    // Extra features of build dependencies do no harm; absent crates are left out.
     assert!(missing("a v1.0.0 x,y\na v1.0.0 \nkv v0.1.0 z\n", all).is_empty());
     let said = missing("a v1.0.0 x\nkv v0.1.0 (/here/kv) \n", all);
     assert_eq!(said.len(), 2, "{said:?}");

@@ -1,9 +1,9 @@
 //! The files of a crate import one another in no circle, and no two of its folders import each
 //! other.
 //!
-//! What a file names by `use` or by a path (`crate::…`, `super::…`, `child::…`) it imports from the
-//! file that has it, also where a third one hands the name on: `pub use` is a sign, no import.
-//! Unit tests are left out, as are paths inside a macro's call.
+//! A file imports each name that it mentions by `use` or by a path (`crate::…`, `super::…`,
+//! `child::…`) from the file that defines it, even if a third file hands the name on: `pub use` is
+//! a signpost, not an import. Unit tests and paths inside a macro's call are left out.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,19 +15,19 @@ use crate::tidy::counts::Offence;
 /// `["qp", "post"]` is `crate::qp::post`.
 type Names = Vec<String>;
 
-/// What a file names: from inside which module of it, and how.
+/// The names in a file: the module inside the file, and the path.
 #[derive(Default)]
 struct File<'a> {
     path: &'a str,
     module: Names,
-    /// What `use` brings in or hands on, by the name that it has here.
+    /// The names that `use` brings in or hands on, by their local names.
     uses: BTreeMap<String, Names>,
     imports: Vec<Names>,
-    /// Its modules that are tests, in files of their own.
+    /// Test modules of the file, in files of their own.
     tests: Vec<Names>,
 }
 
-/// The files, by their paths, that import themselves by way of others.
+/// The files that import themselves by way of others, by their paths.
 pub(crate) fn circles(sources: &BTreeMap<&str, &str>) -> Vec<Offence> {
     let files = read_all(sources);
     let edges: BTreeMap<&str, BTreeSet<&str>> = files.values().map(|file| (file.path, file.imports(&files))).collect();
@@ -35,8 +35,8 @@ pub(crate) fn circles(sources: &BTreeMap<&str, &str>) -> Vec<Offence> {
     edges.keys().filter_map(around).collect()
 }
 
-/// The folders that import each other. A folder's rooms are its files and its folders: of two rooms
-/// only one may import from the other, whichever files of the two do so.
+/// The folders that import each other. The members of a folder are its files and its folders: of
+/// two members only one may import from the other, whichever of their files does so.
 pub(crate) fn two_ways(sources: &BTreeMap<&str, &str>) -> Vec<Offence> {
     let files = read_all(sources);
     let modules: BTreeMap<&str, &Names> = files.values().map(|file| (file.path, &file.module)).collect();
@@ -45,7 +45,7 @@ pub(crate) fn two_ways(sources: &BTreeMap<&str, &str>) -> Vec<Offence> {
         for path in file.imports(&files) {
             let (from, to) = (&file.module, modules[path]);
             let shared = from.iter().zip(to).take_while(|(from, to)| from == to).count();
-            // A folder's own file and what is below it are the folder.
+            // A folder consists of its own file and everything below it.
             if shared < from.len().min(to.len()) {
                 let rooms = (from[..=shared].to_vec(), to[..=shared].to_vec());
                 arrows.entry(rooms).or_insert((file.path, path));
@@ -104,7 +104,7 @@ impl<'a> File<'a> {
         found.filter(|path| *path != self.path).collect()
     }
 
-    /// The file that has what is called so here; nothing if it is of another crate.
+    /// The file that defines a name used here; none if it is another crate's.
     fn file_of(&self, names: &[String], files: &BTreeMap<Names, File<'a>>, steps: usize) -> Option<&'a str> {
         let supers = names.iter().take_while(|name| *name == "super").count();
         let full = match names[0].as_str() {
@@ -151,7 +151,7 @@ impl Visit<'_> for File<'_> {
         if item.attrs.iter().any(is_of_tests) {
             self.tests.push([&self.module[..], &[item.ident.to_string()]].concat());
         } else if item.content.is_some() {
-            // A module inside the file is the file: what it calls `super` is here.
+            // A module inside the file counts as the file: its `super` is here.
             let mut inside = File { module: self.module.clone(), ..File::default() };
             visit::visit_item_mod(&mut inside, item);
             let here = |names: &Names| names[0] != "super";

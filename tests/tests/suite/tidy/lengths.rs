@@ -1,10 +1,10 @@
-//! No file is longer than 400 lines, but for those that are listed with their reason.
+//! No file is longer than 400 lines, except those listed with a reason.
 
 use crate::tidy::counts::Faults;
 
 const LINES_MAX: usize = 400;
 
-/// Whether each file is short, or is listed and no longer than it may be; each entry is needed.
+/// Whether each file is short, or is listed and within its limit; every entry must be needed.
 pub(crate) fn held<'a>(
     files: impl Iterator<Item = (&'a str, usize)>,
     allowed: &[(&str, usize, &str)],

@@ -22,7 +22,7 @@ pub(crate) fn dead(path: &str, text: &str, tree: &Tree) -> Vec<Offence> {
     offences
 }
 
-/// The lines that are no code, with what is between backticks taken out.
+/// The lines outside code blocks, without the text between backticks.
 fn prose(text: &str) -> impl Iterator<Item = (usize, String)> {
     let mut is_fenced = false;
     text.lines().enumerate().filter_map(move |(index, line)| {
@@ -42,7 +42,7 @@ fn targets(text: &str) -> Vec<(usize, String)> {
     prose(text).flat_map(of_line).collect()
 }
 
-/// What GitHub calls each heading in a link, and the anchors that a document sets itself.
+/// GitHub's anchor of each heading, and the anchors that a document sets itself.
 fn headings(text: &str) -> Vec<String> {
     let is_heading = |line: &&str| line.starts_with('#') && line.trim_start_matches('#').starts_with(' ');
     let kept = |char: &char| char.is_alphanumeric() || " -_".contains(*char);
@@ -52,7 +52,7 @@ fn headings(text: &str) -> Vec<String> {
     slugs.chain(set.map(|(name, _)| name.to_owned())).collect()
 }
 
-/// `file` as it is written in the document at `path`, from the root.
+/// The path from the root of a `file` named in the document at `path`.
 fn from(path: &str, file: &str) -> String {
     let mut parts: Vec<&str> = path.split('/').collect();
     parts.pop();

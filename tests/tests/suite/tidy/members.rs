@@ -1,4 +1,4 @@
-//! What a document names as a function or a field of a type, `A::b`, the type has.
+//! A function or field that a document writes as `A::b` exists on the type `A`.
 
 use std::collections::BTreeMap;
 

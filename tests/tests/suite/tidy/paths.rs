@@ -1,13 +1,13 @@
-//! A source that a document names between backticks exists: where the row of a table leads to, or
-//! in prose somewhere in the repository. A function whose source stands behind it in parentheses is
-//! in that source.
+//! A source that a document names between backticks exists: at the path in a table's row, or in
+//! prose anywhere in the repository. A function followed by its source in parentheses is in that
+//! source.
 
 use crate::tidy::counts::Offence;
 use crate::tidy::tree::Tree;
 
-/// Where a path in a document may begin.
+/// The folders at which a path in a document may begin.
 const TOPS: &[&str] = &["", "crates/", "apps/"];
-/// A path that begins with one of these is of this repository, whatever its end.
+/// A path that begins with one of these is a path of this repository, whatever its ending.
 const FOLDERS: &[&str] = &["apps/", "benches/", "config/", "crates/", "docs/", "examples/", "tests/"];
 
 pub(crate) fn missing(path: &str, text: &str, tree: &Tree) -> Vec<Offence> {
@@ -58,13 +58,13 @@ pub(crate) fn misplaced(path: &str, text: &str, tree: &Tree) -> Vec<Offence> {
     offences
 }
 
-/// The line of a text at which a span begins, the number `index` of those that backticks part.
+/// The line of a text at which the span number `index` begins, counted by backticks.
 fn before_of(text: &str, index: usize) -> usize {
     text.split('`').take(index).map(|span| span.matches('\n').count()).sum::<usize>() + 1
 }
 
-/// The path that a row of a table means: it may leave out the first folder, and what it has in
-/// common with the one before it.
+/// The path that a row of a table means. It may omit the first folder, and the part that it shares
+/// with the path before it.
 fn in_row(named: &str, before: Option<&str>, tree: &Tree) -> Option<String> {
     let named = named.trim_start_matches("../");
     let above = before.into_iter().flat_map(|path| path.rmatch_indices('/').map(|(at, _)| &path[..=at]));

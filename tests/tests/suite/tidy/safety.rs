@@ -55,7 +55,7 @@ const FILLER: &[&str] = &[
     "word",
 ];
 
-/// What else a comment must have, at the least: the thing and what holds of it.
+/// The least number of other words in a comment: the thing and what holds of it.
 const WORDS_MIN: usize = 2;
 
 pub(crate) fn empty(path: &str, text: &str) -> Vec<Offence> {

@@ -17,10 +17,10 @@ const PAGE: &str = "docs/soundness.md";
 /// Crates whose public functions need a line, or a rule of the page.
 const CRATES: &[&str] = &["mem", "sync", "ring", "store", "verbs"];
 
-/// Crates whose types the others are made of.
+/// Crates whose types the others contain.
 const BELOW: &[&str] = &["softnic"];
 
-/// The words that a reason has at the least.
+/// The least number of words in a reason.
 const WORDS_MIN: usize = 3;
 
 #[test]
@@ -36,7 +36,7 @@ fn held(tree: &Tree) -> Result<(), Faults> {
     if faults.is_empty() { Ok(()) } else { Err(Faults(faults)) }
 }
 
-/// Of all crates of [`CRATES`], without those that forbid `unsafe`.
+/// The public functions of all [`CRATES`], without those that forbid `unsafe`.
 fn public_functions(tree: &Tree) -> Vec<Function> {
     let folder = |name: &str| format!("crates/{name}/src/");
     let sources = |name: &str| {
@@ -55,7 +55,7 @@ fn public_functions(tree: &Tree) -> Vec<Function> {
         let public: BTreeSet<String> =
             sources(name).flat_map(|(path, text)| functions::public_types(path, text)).collect();
         let is_public = |function: &Function| function.of.split_once("::").is_none_or(|(_, of)| public.contains(of));
-        // In a crate that denies `unsafe`, a file can't have it without saying so.
+        // In a crate that denies `unsafe`, a file with `unsafe` must allow it explicitly.
         let files = sources(name).filter(|(_, text)| !denies || text.contains("allow(unsafe_code"));
         all.extend(files.flat_map(|(path, text)| functions::of_file(name, path, text, &types)).filter(is_public));
     }

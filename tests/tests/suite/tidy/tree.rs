@@ -6,7 +6,7 @@ use std::path::Path;
 
 use verbline_tests::root;
 
-/// What is made, and what is nobody's text.
+/// Build output, and files that are nobody's text.
 const PASSED_OVER: &[&str] = &["target", "corpus"];
 
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
 //! Prose (documents and comments that stand alone) has at most 100 columns, code at most 120.
 //!
-//! A table's row and a word that is longer than a line can't be broken, and are let pass.
+//! A table's row and a word longer than a line can't be broken; both are exempt.
 
 use crate::tidy::counts::Offence;
 

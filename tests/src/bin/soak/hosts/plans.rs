@@ -1,25 +1,26 @@
-//! The plans of a target and of its hosts, each a process of its own: those of `tests/plans`, on
-//! software devices that reach one another by an address.
+//! The plans of a target and of its hosts, each a process of its own: the plans of `tests/plans`,
+//! on software devices that reach one another by an address.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The namespaces: of the host that nobody disturbs, of blocks that move from the one number to the
-/// other, and of the hosts that are killed.
+/// The namespaces: of the undisturbed host, of the blocks that move from one number to the other,
+/// and of the killed hosts.
 pub(super) const KEPT: u32 = 1;
 pub(super) const MOVING: [u32; 2] = [2, 9];
 pub(super) const IN_MEMORY: u32 = 4;
 pub(super) const IN_FILE: u32 = 7;
 
-/// Where the plans lie, and the addresses of those who run them.
+/// The plans' folder, and the addresses of the target and its hosts.
 pub(super) struct Plans {
     folder: PathBuf,
-    /// Three numbers of an address, so that two soaks of one machine don't meet.
+    /// The first three numbers of all addresses, chosen so that two soaks on one machine don't
+    /// meet.
     network: String,
 }
 
 impl Plans {
-    /// Writes them, with the moving blocks under the first number.
+    /// Writes the plans, with the moving blocks under the first number.
     pub(super) fn new(folder: &Path) -> Result<Plans, String> {
         let own = std::process::id();
         let plans =
@@ -29,7 +30,7 @@ impl Plans {
         Ok(plans)
     }
 
-    /// What the target's plan says from now on: the moving blocks have this number.
+    /// Writes the target's plan with the moving blocks under this number.
     pub(super) fn move_to(&self, nsid: u32) -> Result<(), String> {
         self.write("target.toml", &self.target(nsid)?)
     }
@@ -39,8 +40,8 @@ impl Plans {
         vec!["run".to_owned(), self.path("target.toml"), "--json".to_owned()]
     }
 
-    /// The arguments of a host: its place among the addresses, its namespace, and how many bytes a
-    /// command of it has.
+    /// The arguments of a host: its place among the addresses, its namespace, and the bytes of a
+    /// command.
     pub(super) fn of_host(&self, place: usize, nsid: u32, block_bytes: u32) -> Vec<String> {
         let sets = [
             format!("device.nic0.address={}.{}", self.network, place + 2),
@@ -61,7 +62,8 @@ impl Plans {
         fs::write(self.folder.join(name), text).map_err(|error| format!("{}: {error}", self.path(name)))
     }
 
-    /// The target has less room for operations than its hosts' commands take: some of them wait.
+    /// The target's plan. It has less room for operations than its hosts' commands take, so some
+    /// wait.
     fn target(&self, moving: u32) -> Result<String, String> {
         let namespaces = format!(
             "[nvme.namespace.{moving}]\nmemory = \"moving\"\nblock_bytes = 512\n\n\
@@ -81,11 +83,11 @@ impl Plans {
 
     fn host(&self) -> Result<String, String> {
         let text = self.shipped("nvme-load.toml", 2)?;
-        // Of a command of 64 KiB each place, too.
+        // Each slot has room for a command of 64 KiB, too.
         replaced(&text, "bytes = 1_048_576", "bytes = 16_777_216")
     }
 
-    /// A plan of `tests/plans`, on a software device whose address is this one.
+    /// A plan of `tests/plans`, on a software device with this address.
     fn shipped(&self, name: &str, address: u8) -> Result<String, String> {
         let path = verbline_tests::root().join("tests/plans").join(name);
         let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -95,7 +97,7 @@ impl Plans {
     }
 }
 
-/// The text with `to` in place of `from`, which it must have.
+/// The text with `from` replaced by `to`. It must contain `from`.
 fn replaced(text: &str, from: &str, to: &str) -> Result<String, String> {
     match text.contains(from) {
         true => Ok(text.replace(from, to)),

@@ -1,10 +1,10 @@
 //! The public functions of a crate, read from its sources, and which of them can't reach memory
 //! that a device or another thread uses.
 //!
-//! A type is *plain* if its fields are: values, atomics, and what the standard library owns, but
-//! no raw pointer, no object of libibverbs, and no type of ours that has such a field. A function
-//! is plain if its own type is, and every type in its signature, and it has no `unsafe`. So is one
-//! that has no `unsafe`, takes `&self` alone, and gives a plain value.
+//! A type is *plain* if all its fields are: values, atomics, and types of the standard library, but
+//! no raw pointer, no object of libibverbs, and no type of ours with such a field. A function is
+//! plain if it has no `unsafe`, and its own type and every type in its signature are plain. A
+//! function that has no `unsafe`, takes only `&self`, and returns a plain value is plain, too.
 //!
 //! A macro's functions belong to the type that the macro's `impl` names, or that its call names
 //! first, and are plain if that type is and the macro has no `unsafe`.
@@ -16,24 +16,24 @@ use quote::ToTokens;
 use syn::visit::{self, Visit};
 use syn::{Attribute, Ident, ImplItem, Item, ItemImpl, ItemMacro, Signature, TraitItem, Type, Visibility};
 
-/// Types of other crates by which memory is reached.
+/// Types of other crates that reach memory.
 const RAW: &[&str] = &["NonNull", "UnsafeCell", "MaybeUninit", "AtomicPtr", "c_void", "MmapRaw"];
 
-/// Traits whose implementations only tell of a value, if they have no `unsafe`.
+/// Traits whose implementations only describe a value, if they have no `unsafe`.
 const TELLING: &[&str] = &["Debug", "Display", "Error"];
 
 /// A public function, or a trait that a public type implements.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Clone)]
 pub(crate) struct Function {
-    /// `mem::Packet`, or `mem` of a function that has no type.
+    /// `mem::Packet`, or `mem` for a function without a type.
     pub(crate) of: String,
     pub(crate) name: String,
     pub(crate) is_plain: bool,
     pub(crate) path: String,
 }
 
-/// Every type and trait of ours, by its name: the names in its fields. A trait has a raw one, since
-/// any type may stand behind it.
+/// Every type and trait of ours, by its name, with the names in its fields. A trait gets a raw
+/// field, because any type may stand behind it.
 #[derive(Default)]
 pub(crate) struct Types {
     fields: BTreeMap<String, BTreeSet<String>>,
@@ -96,7 +96,7 @@ impl Visit<'_> for TypeReader<'_> {
     }
 }
 
-/// The names of types, `*` for a raw pointer or what can't be seen into.
+/// The names of types, with `*` for a raw pointer or an opaque part.
 #[derive(Default)]
 struct Names(BTreeSet<String>);
 
@@ -221,7 +221,7 @@ impl Reader<'_> {
         self.add(of, signature.ident.to_string(), is_plain);
     }
 
-    /// Takes `&self` alone, and gives a plain value.
+    /// Whether the function takes only `&self`, and returns a plain value.
     fn only_tells(&self, signature: &Signature) -> bool {
         let is_shared = signature.receiver().is_some_and(|own| own.reference.is_some() && own.mutability.is_none());
         let given = names_in(|names| names.visit_return_type(&signature.output));
@@ -245,7 +245,7 @@ fn is_public(visibility: &Visibility) -> bool {
     matches!(visibility, Visibility::Public(_))
 }
 
-/// What is compiled for tests or for loom alone.
+/// Whether an item is compiled only for tests or for loom.
 fn is_left_out(attribute: &Attribute) -> bool {
     let is_one = |text: String| {
         let words: Vec<_> = text.split(|char: char| !char.is_alphanumeric()).collect();
@@ -258,7 +258,7 @@ fn has_unsafe(tokens: impl Iterator<Item = TokenStream>) -> bool {
     tokens.flat_map(flat).any(|token| token == "unsafe")
 }
 
-/// All tokens, those inside brackets too.
+/// All tokens, including those inside brackets.
 fn flat(tokens: TokenStream) -> Vec<String> {
     let mut all = Vec::new();
     for token in tokens {

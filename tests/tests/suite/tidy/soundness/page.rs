@@ -1,8 +1,8 @@
-//! docs/soundness.md as a table: which types a section is of, and which functions it has lines for.
+//! docs/soundness.md as a table: the types of each section, and its functions with their lines.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The functions that have a line, by the heading's types: a line counts for each of them.
+/// The sections of the page. A line counts for each type of its section's heading.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Page {
     pub(crate) sections: Vec<Section>,
@@ -10,9 +10,9 @@ pub(crate) struct Page {
 
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Section {
-    /// `mem::Packet`, or `ring` of functions that have no type.
+    /// `mem::Packet`, or `ring` for functions without a type.
     pub(crate) types: Vec<String>,
-    /// Every name, and how many words its line says of it.
+    /// Every name, and the number of words in its line.
     pub(crate) names: BTreeMap<String, usize>,
 }
 
@@ -47,7 +47,7 @@ impl Page {
         section.names.extend(quoted(names).into_iter().map(|name| (name, reason.split_whitespace().count())));
     }
 
-    /// The functions that have a line, of one type.
+    /// The functions of one type that have a line.
     pub(crate) fn names_of(&self, of: &str) -> BTreeSet<&str> {
         let sections = self.sections.iter().filter(|section| section.types.iter().any(|name| name == of));
         sections.flat_map(|section| section.names.keys().map(String::as_str)).collect()
