@@ -1,7 +1,7 @@
-//! What stages ask of their sends, and the stage that gets the packets back that asked for that.
+//! Stages' requests for their sends, and the stage that gets returned packets.
 //!
-//! A packet's stamp says what it asked for, so that its receiver knows which immediate data it must
-//! have come with, and how many packets that it got must have come back to their sender.
+//! A packet's stamp has its requests, so that its receiver knows the immediate data that must come
+//! with it, and the number of packets that must have come back to their sender.
 
 use std::fmt::Write as _;
 
@@ -13,19 +13,19 @@ use super::links::{LinkDraft, RingDraft};
 use super::marks::{ASKS_AT, ASKS_END, Counters, DROPS, Numbers, OPERATOR, STAMP_BYTES, is_filled};
 use super::text::{Plan, line};
 
-/// What a packet may ask for, as the bits of its stamp.
+/// A packet's possible requests, as the bits of its stamp.
 pub(super) const IMMEDIATE: u8 = 1;
 const FENCED: u8 = 2;
 const SOLICITED: u8 = 4;
 pub(super) const RETURNED: u8 = 8;
 
-/// Some of what a stage `asks` for.
+/// A random part of a stage's possible requests.
 pub(super) fn some(asks: u8, rng: &mut Rng) -> u8 {
     if asks == 0 { 0 } else { asks & rng.u8(..ASKS_END) }
 }
 
-/// The packet asks for that, and for nothing that it asked for before. It is the `number`th of its
-/// output, and has a mark.
+/// Sets a packet's requests, in place of earlier ones. It is the `number`th of its output, and gets
+/// a mark.
 pub(super) fn ask(packet: &mut Packet, asks: u8, number: u32) {
     let has = |bit| asks & bit != 0;
     let with = SendWith::new();
@@ -35,10 +35,10 @@ pub(super) fn ask(packet: &mut Packet, asks: u8, number: u32) {
     if has(RETURNED) { with.returned() } else { with }.ask(packet);
 }
 
-/// What a stage knows of links to it whose ports send as packets ask.
+/// A stage's knowledge of links to it whose ports send as packets ask.
 pub(super) struct Asked {
-    /// Node and output at the other end, whether the port here has immediate data on its packets,
-    /// and how many came that have asked to come back.
+    /// Node and output at the other end, whether the port here puts immediate data on its packets,
+    /// and the number of packets that asked to come back.
     links: Vec<([u8; 3], Counter)>,
 }
 
@@ -48,7 +48,7 @@ impl Asked {
         Asked { links: links.iter().map(|link| (*link, back(link))).collect() }
     }
 
-    /// Whether a packet came with what it asked for.
+    /// Whether a packet came with the immediate data that it asked for.
     pub(super) fn is_well(&self, packet: &Packet) -> bool {
         let Some([node, output, _, asks, number @ ..]) = packet.data().first_chunk::<STAMP_BYTES>() else {
             return false;
@@ -63,7 +63,7 @@ impl Asked {
     }
 }
 
-/// Counts what comes back.
+/// Counts packets that come back.
 struct Clerk {
     counters: Counters,
     numbers: Numbers,
@@ -77,7 +77,7 @@ pub(super) fn register(registry: &mut Registry) {
 }
 
 impl Stage for Clerk {
-    /// Each has asked for that and was sent well, and is as it was.
+    /// Each packet has asked for it and was sent well, and is unchanged.
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
         for packet in input.as_slice() {
             let asks = packet.data().get(ASKS_AT).copied().unwrap_or(0);
@@ -91,8 +91,8 @@ impl Stage for Clerk {
 }
 
 impl Plan<'_> {
-    /// What a port says that sends as packets ask, what the one at the other end says, and the
-    /// stage that gets back what comes back.
+    /// Keys of a port that sends as packets ask, keys of the port at the other end, and the stage
+    /// for returned packets.
     pub(super) fn options(&mut self, name: &str, near: usize, link: &LinkDraft) -> [String; 2] {
         let Some(options) = link.options else { return Default::default() };
         let mut near_keys = "send_options = true\n".to_owned();
@@ -101,7 +101,7 @@ impl Plan<'_> {
             let stage = format!("stage.w{name}");
             let to = match far == near {
                 true => stage.clone(),
-                // What waits for a port can't be held back.
+                // Packets that wait for a port can't be held back.
                 false => {
                     let ring = RingDraft { full: link.ring.full % 2, ..link.ring.clone() };
                     self.ring(&format!("w{name}"), &ring, &stage, false)

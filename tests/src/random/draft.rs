@@ -1,5 +1,5 @@
-//! What a random plan is made of. Every combination of numbers is a valid plan: what a number
-//! cannot mean it does not.
+//! The numbers of a random plan. Every combination of numbers is a valid plan: an impossible
+//! meaning is ignored.
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -41,7 +41,7 @@ pub(super) struct LcoreDraft {
     pub(super) burst_packets: u16,
     pub(super) spin_us: Option<u16>,
     pub(super) dwell_us: Option<u16>,
-    /// Only solicited messages wake it; others wait so long.
+    /// Only solicited messages wake it; others wait this long.
     pub(super) unsolicited_us: Option<u16>,
     /// Of one that learns when to sleep: the share of batches that may find it asleep, and the
     /// longest that it spins.
@@ -53,7 +53,7 @@ pub(super) struct LcoreDraft {
 pub(super) struct NodeDraft {
     pub(super) lcore: u8,
     pub(super) outputs: Vec<OutputDraft>,
-    /// The ring that several stages of the other lcore fill, if any link says so.
+    /// The ring for several stages of the other lcore, if any link uses it.
     pub(super) inbox: RingDraft,
     pub(super) habits: HabitDraft,
 }
@@ -66,13 +66,13 @@ pub(super) struct OutputDraft {
     pub(super) by: u8,
 }
 
-/// What a stage does, as its `params` say it.
+/// A stage's behaviour, written as its `params`.
 #[derive(Clone, Debug)]
 pub(super) struct HabitDraft {
     pub(super) seed: u32,
     /// Packets that a source makes; `None`: it never ends.
     pub(super) count: Option<u16>,
-    /// What `poll` answers, one of them at random.
+    /// Answers of `poll`, one of them at random.
     pub(super) next: Vec<NextDraft>,
     pub(super) hold_packets: u8,
     pub(super) drop_percent: u8,
@@ -82,9 +82,9 @@ pub(super) struct HabitDraft {
     pub(super) batches: bool,
     /// Looks for room before it sends.
     pub(super) polite: bool,
-    /// The most that it has armed.
+    /// The most timers armed at once.
     pub(super) timers: u8,
-    /// What its packets may ask of their sends.
+    /// Possible requests of its packets for their sends.
     pub(super) asks: u8,
     /// It puts bytes in front of its packets.
     pub(super) prepends: bool,

@@ -1,9 +1,8 @@
-//! An acceptor that decides who comes to the doors of a random plan, and knows of each that it let
-//! in whether that is over.
+//! The acceptor of a random plan's doors. It knows of each accepted connection whether it is over.
 //!
-//! The tag that it gives says at which places the connection may be: the one that it wished for, or
-//! those that the plan's `placement` may choose. The visitor is told the tag with the answer and
-//! marks its packets with it, so that a desk sees whether both ends were told the same.
+//! Its tag names the places at which the connection may be: the one that it chose, or those that
+//! the plan's `placement` may choose. The visitor is told the tag with the answer and marks its
+//! packets with it, so that a desk sees whether both ends were told the same.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +17,7 @@ use super::marks::{HELLO, doors};
 /// One answer in this many names a place that is not there.
 const NOWHERE_ONE_IN: u32 = 16;
 
-/// What a gate calls a connection: its number, and a bit for each place at which it may be.
+/// A gate's tag of a connection: its number, and a bit for each place at which it may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tag {
     number: u32,
@@ -42,23 +41,23 @@ impl Tag {
         self.number > 0 && self.places >> place & 1 == 1
     }
 
-    /// What its packets are marked with.
+    /// The mark on its packets.
     pub(super) fn mark(self) -> u8 {
         self.number as u8
     }
 }
 
-/// What the gate of a run knows.
+/// The counts of a run's gate.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gate(Arc<Mutex<Log>>);
 
 #[derive(Debug, Default)]
 struct Log {
-    /// Requests about which it decided; those that it rejected, or sent to no place.
+    /// Its decisions, and among them the rejections and those without a place.
     asked: u64,
     rejected: u64,
     nowhere: u64,
-    /// Tags of those that it let in and that are not over.
+    /// Tags of accepted connections that are not over.
     inside: BTreeSet<u64>,
     faults: Vec<String>,
 }
@@ -68,7 +67,7 @@ impl Gate {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the report says otherwise.
+    /// Differences between the report and the gate's counts.
     pub(super) fn faults(&self, report: &Report) -> Vec<String> {
         let log = self.lock();
         let mut faults = log.faults.clone();
@@ -129,7 +128,7 @@ impl Keeper {
     /// The places at which the plan may put a connection.
     fn placed(&mut self, request: &ConnectionRequest<'_>) -> u32 {
         let places = request.places;
-        // Others end meanwhile, on other threads.
+        // Other connections end meanwhile, on other threads.
         if !self.params.is_steady {
             return u32::MAX;
         }
@@ -146,7 +145,7 @@ impl Keeper {
         open.filter(|place| Some(places[*place].connections) == fewest).fold(0, |all, place| all | 1 << place)
     }
 
-    /// What is wrong with a request.
+    /// The fault of a request.
     fn fault(&self, request: &ConnectionRequest<'_>, inside: usize) -> Option<String> {
         let names = request.places.iter().map(|place| place.port.to_owned());
         if !names.eq(doors().map(|(door, _)| door).take(request.places.len())) {

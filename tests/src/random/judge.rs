@@ -1,4 +1,4 @@
-//! What must be true of the report of every run that came to its end by itself.
+//! The conditions on the report of every run that ended by itself.
 
 use verbline::engine::{Report, StageReport};
 use verbline::plan::{Consumer, Plan, SpreadBy, Stage, Target};
@@ -6,7 +6,7 @@ use verbline::plan::{Consumer, Plan, SpreadBy, Stage, Target};
 use super::marks::{LATE_NS, OUTPUTS_MAX};
 use crate::report_faults;
 
-/// What does not hold, a sentence each.
+/// The violated conditions, a sentence each.
 pub fn judge(plan: &Plan, report: &Report) -> Vec<String> {
     let is_strict = report.stages.iter().all(|stage| stage.counter("may_lose").unwrap_or(0) == 0);
     let mut judge = Judge { plan, report, is_strict, faults: Vec::new() };
@@ -47,7 +47,7 @@ impl Judge<'_> {
         for drop in &report.drops {
             let is_fault = match drop.reason.as_str() {
                 "stopped" | "recv_error" | "port_down" | "too_long" | "no_output" => true,
-                // Of connections that were closed with packets under way.
+                // Packets of connections that were closed with packets under way.
                 "no_connection" if self.knows_too_few(&drop.place) => false,
                 "send_error" | "no_connection" => self.is_strict || !has_many(&drop.place),
                 _ => false,
@@ -96,7 +96,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Those that the stage armed were due or canceled, or still armed as the run stopped.
+    /// Each timer that the stage armed was due or canceled, or still armed as the run stopped.
     fn timers(&mut self, name: &str, told: &StageReport) {
         let Some(armed) = told.counter("timers_armed") else { return };
         let own = |counter: &str| told.counter(counter).unwrap_or(u64::MAX);
@@ -118,7 +118,8 @@ impl Judge<'_> {
         }
     }
 
-    /// What comes to a stage over rings, ports and injectors, not from stages of its own lcore.
+    /// The packets that come to a stage over rings, ports and injectors, not from stages of its own
+    /// lcore.
     pub(super) fn handed_to(&self, stage: &Stage) -> u64 {
         let rings = self.plan.rings().iter().zip(&self.report.rings);
         let popped: u64 =
@@ -132,7 +133,7 @@ impl Judge<'_> {
         popped + received + injected
     }
 
-    /// How an output is dealt out, and to where, if it leads to a spread.
+    /// The dealing and the places of an output, if it leads to a spread.
     pub(super) fn dealt(&self, target: Target) -> Option<(SpreadBy, &[Target])> {
         let Target::Spread(id) = target else { return None };
         let spread = &self.plan.spreads()[id.index()];
@@ -156,7 +157,7 @@ pub(super) fn kept_from_cpus(report: &Report) -> bool {
     report.lcores.iter().map(|lcore| lcore.stolen_ns).sum::<u64>() > LATE_NS / 2
 }
 
-/// What a stage counted by output, of all outputs.
+/// A stage's counter over all outputs.
 pub(super) fn each(told: &StageReport, word: &str) -> u64 {
     (0..OUTPUTS_MAX).map(|output| told.counter(&format!("{word}_{output}")).unwrap_or(u64::MAX)).sum()
 }

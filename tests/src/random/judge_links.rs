@@ -1,14 +1,14 @@
-//! What left a place is what came to the next one, over every link of a plan.
+//! Over every link of a plan, the packets that leave one place come to the next.
 //!
-//! A stage knows where a packet goes if the output leads to one place, or deals it out by key. What
-//! it sends in turn, or as copies, is known of all places together.
+//! A stage knows where a packet goes if the output leads to one place, or deals it out by key.
+//! Packets sent in turn, or as copies, are known only for all places together.
 
 use verbline::plan::{Consumer, SpreadBy, Target, Transport, WhenFull};
 
 use super::judge::{Judge, each, has_many};
 use super::marks::OPERATOR;
 
-/// What stages sent to a place.
+/// The packets that stages sent to a place.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sent {
     taken: u64,
@@ -17,7 +17,7 @@ struct Sent {
     and_shared: bool,
 }
 
-/// What places took and refused that nobody sent to them alone.
+/// The packets that places took and refused beyond those sent to them alone.
 #[derive(Clone, Copy, Debug, Default)]
 struct Shared {
     taken: u64,
@@ -32,7 +32,7 @@ impl Judge<'_> {
         for stage in self.plan.stages() {
             let Some(told) = self.report.stage(&stage.name) else { continue };
             let handed = self.handed_to(stage);
-            // What came by a connection of which no stage ever heard is not handed to it.
+            // Packets of a connection of which no stage ever heard are not handed to it.
             let unheard = if self.is_strict { 0 } else { handed.saturating_sub(told.packets_in) };
             let Some(direct) = (told.packets_in + unheard).checked_sub(handed) else {
                 self.faults.push(format!("stage.{}: {handed} came to it, and {} did", stage.name, told.packets_in));
@@ -89,7 +89,7 @@ impl Judge<'_> {
             let to_this = rings.filter(|(ring, _)| ring.to == Consumer::Port(port.id));
             let popped: u64 = to_this.map(|(_, told)| told.popped).sum();
             if port.senders_max > 0 {
-                // What it takes may wait for an address handle, and find no room there.
+                // Packets that it takes may wait for an address handle, and find no room there.
                 let (sent, all) = (self.sent_to(&name), told.tx_packets + self.lost_answers(&name));
                 self.equal(|| format!("{name}: sent to it, and posted or dropped"), sent.taken + sent.refused, all);
                 continue;
@@ -102,7 +102,7 @@ impl Judge<'_> {
         }
     }
 
-    /// What a port took for connections that were over.
+    /// The packets that a port took for connections that were over.
     fn unconnected(&self, next: Option<Target>, told: &verbline::engine::PortReport) -> u64 {
         let stage = self.plan.stages().iter().find(|stage| next == Some(Target::Stage(stage.id)));
         let heard = stage.and_then(|stage| self.report.stage(&stage.name)).map_or(0, |told| told.packets_in);
@@ -131,12 +131,13 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether what ports have sent goes to the stage or the ring of this name.
+    /// Whether returned packets of ports go to the stage or the ring of this name.
     fn gets_back(&self, name: &str) -> bool {
         name.starts_with('w')
     }
 
-    /// What was sent and asked to come back has: to a stage, or to a ring or a stage that was full.
+    /// Packets that asked to come back have come back: to a stage, or to a ring or a stage that was
+    /// full.
     fn returned(&mut self) {
         for port in self.plan.ports().iter().filter(|port| port.sent.is_some()) {
             let link = &port.name[1..];
@@ -162,7 +163,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Holds what a place took and refused against what was sent to it.
+    /// Compares the packets that a place took and refused with those sent to it.
     fn place(&mut self, name: &str, taken: u64, full: &str, shared: &mut Shared) {
         let (sent, refused) = (self.sent_to(name), self.dropped(name, full));
         if !sent.and_shared {
@@ -178,7 +179,7 @@ impl Judge<'_> {
         }
     }
 
-    /// What the stages' own counters say was taken and refused by a place.
+    /// The packets sent to a place, taken and refused, by the stages' own counters.
     fn sent_to(&self, name: &str) -> Sent {
         let is_there = |target: Target| self.plan.target_name(target) == name;
         let mut sent = Sent::default();
@@ -204,7 +205,7 @@ impl Judge<'_> {
         sent
     }
 
-    /// All that was sent in turn, and every copy, has come to some place.
+    /// All packets sent in turn, and every copy, have come to some place.
     fn shared(&mut self, came: Shared) {
         let (mut taken, mut sent) = (0_u64, 0_u64);
         for (stage, told) in self.plan.stages().iter().zip(&self.report.stages) {

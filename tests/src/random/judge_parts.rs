@@ -1,4 +1,4 @@
-//! What must be true of operations, and of connections that come and go.
+//! The conditions on operations, and on connections that come and go.
 
 use serde::Deserialize;
 use verbline::engine::ConnectionsReport;
@@ -23,12 +23,12 @@ impl Judge<'_> {
         self.watches();
     }
 
-    /// What the stage of this number counted.
+    /// A counter of the stage of this number.
     fn own(&self, node: usize, counter: &str) -> u64 {
         self.report.stage(&format!("s{node}")).and_then(|stage| stage.counter(counter)).unwrap_or(u64::MAX)
     }
 
-    /// Each was carried out once, and came back once.
+    /// Each operation was carried out once, and came back once.
     fn operations(&mut self) {
         let report = self.report;
         let Some(told) = report.port("tops").and_then(|port| port.operations.as_ref()) else { return };
@@ -93,7 +93,8 @@ impl Judge<'_> {
             self.faults.push(format!("{name}: {reached} were open at once, of {max} at most"));
         }
         let told = &told;
-        // The one that listens counts the requests that it hands to those that share its listener.
+        // The listening port counts the requests that it hands to the ports that share its
+        // listener.
         let sharing = if port == "door" { self.sharing().map(|told| told.requests).sum() } else { 0 };
         let made = opened + told.unanswered + told.rejected_full + told.rejected_acceptor + sharing;
         let others = told.rejected_device + told.rejected_resources;

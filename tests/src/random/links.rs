@@ -1,4 +1,4 @@
-//! Links of a random plan: what a packet takes from one stage to another.
+//! Links of a random plan: the ways of packets from one stage to another.
 
 use proptest::prelude::*;
 
@@ -14,9 +14,9 @@ pub(super) struct LinkDraft {
     pub(super) tx_depth_wr: u16,
     pub(super) signal_every_wr: u16,
     pub(super) inline_bytes: u16,
-    /// What it sends wakes who waits for that.
+    /// Its messages are solicited, and wake an lcore that waits for that.
     pub(super) solicited: bool,
-    /// Its port sends as packets ask. Bits: its other end has immediate data; what comes back goes
+    /// Its port sends as packets ask. Bits: its other end has immediate data; returned packets go
     /// to a stage; over a ring.
     pub(super) options: Option<u8>,
     /// Of a connection of the plan's own: 256 bytes, or twice as many so often.

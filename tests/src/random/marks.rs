@@ -1,17 +1,18 @@
-//! What the stages of random plans leave behind: counters, and a stamp on every packet; and what
-//! plans and stages must agree on.
+//! Traces of the stages of random plans: counters, and a stamp on every packet; and constants that
+//! plans and stages share.
 
 use verbline::engine::{Counter, OperationKind};
 use verbline::prelude::*;
 
-/// What a visitor says as it asks to be connected.
+/// A visitor's private data in its request.
 pub(super) const HELLO: &str = "a visitor";
-/// The section that says how a random plan is run.
+/// The section with the settings of a random run.
 pub(super) const SECTION: &str = "run";
-/// Of a device whose packets go through a UDP socket. A process that runs plans has one of its own
-/// in its place, and groups of its own, since those of one host share what is sent to a group.
+/// The address of a device whose packets go through a UDP socket. A process that runs plans
+/// replaces it by its own address, and the groups by its own, since processes of one host share the
+/// datagrams to a group.
 pub(super) const WIRE_ADDRESS: &str = "127.77.77.77";
-/// Of all groups of plans, as they begin.
+/// The beginning of all groups' addresses.
 pub(super) const GROUPS: &str = "239.1.1.";
 /// The most packets that are under way at once.
 pub(super) const TALK_PACKETS_MAX: u8 = 8;
@@ -20,14 +21,14 @@ pub(super) const ON_PURPOSE: DropReason = DropReason::Stage(0);
 pub(super) const DROPS: &[&str] = &["on_purpose"];
 /// The most outputs that a kind has.
 pub(super) const OUTPUTS_MAX: usize = 3;
-/// What takes longer waited for a safety time-out, which is 1 s.
+/// A longer wait was for a safety time-out, which is 1 s.
 pub(super) const LATE_NS: u64 = 900_000_000;
-/// When a pool or an output has no room, it is tried again after so long.
+/// The pause before another try, when a pool or an output has no room.
 pub(super) const RETRY_NS: u64 = 20_000;
 /// The most places that a spread has.
 pub(super) const PLACES_MAX: usize = 4;
-/// The numbers of the stages that are no part of the graph; of a kind of which there may be two,
-/// the first. What threads push has the number of its injector.
+/// The numbers of the stages outside the graph; if there may be two of a kind, of the first.
+/// Messages pushed by threads have the number of their injector.
 pub(super) const CALLER: usize = 8;
 pub(super) const ANSWERER: usize = 9;
 pub(super) const OPERATOR: usize = 10;
@@ -38,7 +39,7 @@ pub(super) const VISITOR: usize = 16;
 pub(super) const DESK: usize = 17;
 pub(super) const RUSH: usize = 18;
 pub(super) const RUSHED: usize = 21;
-/// Of the ports that share a listener, behind the desk of the one that listens.
+/// The numbers for ports that share a listener follow the desk of the listening one.
 pub(super) const SHARD_DESK: usize = 22;
 pub(super) const SHARDS_MAX: u8 = 2;
 pub(super) const ASKER: usize = 24;
@@ -49,18 +50,18 @@ const NODES_MAX: usize = 30;
 /// node, output, who it is for, what it asks of its send, and number of a packet, as its data
 /// begin.
 pub(super) const STAMP_BYTES: usize = 8;
-/// The places of who it is for and what it asks for.
+/// The offsets of the addressee and of the requests.
 const TO_AT: usize = 2;
 pub(super) const ASKS_AT: usize = 3;
-/// What it may ask for is less.
+/// All requests are below this.
 pub(super) const ASKS_END: u8 = 16;
-/// For its receiver.
+/// For any receiver.
 pub(super) const ANYBODY: u8 = u8::MAX;
 /// What a stage that prepends puts in front of a packet, at most.
 pub(super) const PREPEND_BYTES: usize = 16;
 /// Room for the messages of operators and visitors.
 pub(super) const PART_BYTES: usize = 32;
-/// Of a region.
+/// A word of a region.
 pub(super) const WORD_BYTES: usize = 8;
 /// A sum and a word to compare and swap, before the words that are written and read.
 pub(super) const WORDS_FIXED: usize = 2;
@@ -81,14 +82,14 @@ pub(super) const OPERATIONS: [OperationKind; 5] = [
     OperationKind::FetchAdd,
 ];
 
-/// What a stage counts, for [`judge`](super::judge).
+/// A stage's counters, for [`judge`](super::judge).
 pub(super) struct Counters {
     /// Packets that it took from its pool.
     pub(super) made: Counter,
     pub(super) sent: [Counter; OUTPUTS_MAX],
     /// Packets that an output refused, and so dropped.
     pub(super) refused: [Counter; OUTPUTS_MAX],
-    /// The same of each place, where the key says which: `sent` and `refused` are the sums.
+    /// Like `sent` and `refused`, for each place, if the key selects it; those two are the sums.
     pub(super) dealt: [[Counter; PLACES_MAX]; OUTPUTS_MAX],
     pub(super) turned: [[Counter; PLACES_MAX]; OUTPUTS_MAX],
     /// Packets that were to be copied to all places but the first.
@@ -99,7 +100,7 @@ pub(super) struct Counters {
     pub(super) came: Counter,
     pub(super) on_purpose: Counter,
     pub(super) left: Counter,
-    /// Packets that came before one that was sent before them, or were not as they were sent.
+    /// Packets out of order, or changed on the way.
     pub(super) astray: Counter,
 }
 
@@ -146,7 +147,7 @@ pub(super) fn stamp(data: &mut [u8], node: usize, output: usize, to: u8, number:
     data[4..STAMP_BYTES].copy_from_slice(&number.to_le_bytes());
 }
 
-/// Fills a packet behind its stamp, with what follows from that.
+/// Fills a packet behind its stamp with words derived from the stamp.
 pub(super) fn fill(data: &mut [u8]) {
     let Some((stamp, rest)) = data.split_first_chunk_mut::<STAMP_BYTES>() else { return };
     for (chunk, word) in rest.chunks_mut(WORD_BYTES).zip(filling(*stamp)) {
@@ -154,7 +155,7 @@ pub(super) fn fill(data: &mut [u8]) {
     }
 }
 
-/// Whether it is filled so.
+/// Whether the packet is filled this way.
 pub(super) fn is_filled(data: &[u8]) -> bool {
     let Some((stamp, rest)) = data.split_first_chunk::<STAMP_BYTES>() else { return false };
     rest.chunks(WORD_BYTES).zip(filling(*stamp)).all(|(chunk, word)| *chunk == word[..chunk.len()])

@@ -1,5 +1,5 @@
-//! A thread beside a random run, which does to it what operators do: it changes attributes of its
-//! ports, has them pause, captures, traces and takes snapshots. None of it costs a packet.
+//! A thread beside a random run that acts as operators do: it changes attributes of its ports,
+//! pauses them, captures, traces and takes snapshots. None of this costs a packet.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -17,7 +17,7 @@ const DEPTH_PACKETS: usize = 64;
 /// The longest that a port pauses.
 const PAUSE_MAX_US: u64 = 300;
 
-/// What the plan says of it.
+/// Its settings in the plan.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Meddler {
@@ -45,7 +45,7 @@ struct Meddling<'a> {
     ports: &'a [String],
     rng: Rng,
     capture: Option<Capture>,
-    /// What it has handed out.
+    /// The messages that the capture has handed out.
     captured: u64,
     trace: Option<Trace>,
     /// The sum of all counters of the last snapshot that only grow.
@@ -54,7 +54,7 @@ struct Meddling<'a> {
 }
 
 impl Meddler {
-    /// Does what it does until the run `is_over`, and says what went wrong.
+    /// Acts until the run `is_over`, and returns the faults.
     pub(super) fn meddle(
         &self,
         (text, plan, loader): (&str, &Plan, &Loader),
@@ -163,7 +163,7 @@ impl Meddling<'_> {
         }
     }
 
-    /// What a capture handed out and what it lost is what it saw.
+    /// The handed-out and the lost messages of a capture are all that it saw.
     fn end_capture(&mut self) {
         let Some(mut capture) = self.capture.take() else { return };
         capture.end();
@@ -188,7 +188,7 @@ impl Meddling<'_> {
         }
     }
 
-    /// A snapshot is a report like any other, and what it counts only grows.
+    /// Checks that a snapshot is a report like any other, and that its counts only grow.
     fn look(&mut self) {
         let report = self.running.snapshot();
         self.faults.extend(report_faults(&serde_json::json!(report)));

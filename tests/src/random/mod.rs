@@ -1,4 +1,4 @@
-//! Random valid plans: drawn by seed, run, and held to what must be true of every run.
+//! Random valid plans: drawn by seed, run, and judged by the conditions on every run.
 //!
 //! A [`Draft`] is what a plan is made of, as plain numbers, so that a failing one shrinks by making
 //! numbers smaller. It is written out as the TOML text of a plan ([`Draft::text`]) whose pools have

@@ -52,7 +52,7 @@ struct Params {
     words: usize,
     pause_ns: u64,
     sends: bool,
-    /// What it may ask of them.
+    /// Possible requests for their sends.
     asks: u8,
     /// WRITEs wait for the READs before them.
     fences: bool,
@@ -68,7 +68,7 @@ struct Flight {
     kind: OperationKind,
     slot: usize,
     words: usize,
-    /// What it brings back, if it reads.
+    /// Its result, if it reads.
     expected: [u64; WORDS_MAX],
     since_ns: Tick,
 }
@@ -77,10 +77,10 @@ struct Operator {
     params: Params,
     rng: Rng,
     counters: Counters,
-    /// By kind: what was done.
+    /// Finished operations, by kind.
     did: [Counter; OPERATIONS.len()],
     declined: Counter,
-    /// What its additions come to.
+    /// The sum of its additions.
     added: Counter,
     /// Operations that took as long as a safety time-out.
     late: Counter,
@@ -114,7 +114,7 @@ impl Operator {
             keys: VecDeque::new(),
             given_back: context.counter("given_back"),
             there: vec![0; WORDS_FIXED + params.words],
-            // Two more than there is room for, so that some are declined.
+            // Two slots more than room, so that some operations are declined.
             free: (0..params.depth + SLOTS_SPARE).collect(),
             flights: VecDeque::with_capacity(params.depth),
             left: params.count,
@@ -124,8 +124,8 @@ impl Operator {
         })
     }
 
-    /// Memory of this many words: a part of the region, or a packet. What it holds is written by
-    /// this operation, if it writes.
+    /// Memory of this many words: a part of the region, or a packet. If the operation writes, its
+    /// memory holds the values to write.
     fn memory<M>(&mut self, slot: usize, values: &[u64], out: &mut Outputs<'_>) -> Option<M>
     where
         M: From<Packet> + From<Part>,
@@ -274,7 +274,7 @@ impl Operator {
         Some(())
     }
 
-    /// Half of them find what they compare with.
+    /// Half of them find the value that they compare with.
     fn compare_swap(&mut self, key: Remote, slot: usize, out: &mut Outputs<'_>) -> Option<()> {
         let before = self.there[1];
         let (compare, swap) = (before + u64::from(self.rng.bool()), self.rng.u64(1..1 << 40));
@@ -293,7 +293,7 @@ impl Operator {
         if self.rng.u32(..8) == 0 { operation.fenced() } else { operation }
     }
 
-    /// Hands operations over, which have the last tags, each with its slot and what it brings back.
+    /// Hands operations over, with the last tags; each has its slot and its expected result.
     fn hand_over<const N: usize>(
         &mut self,
         operations: [Operation; N],

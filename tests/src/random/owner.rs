@@ -14,7 +14,7 @@ use super::clerk::Asked;
 use super::marks::{Counters, DROPS, OPERATOR, OWNER, RETRY_NS, STAMP_BYTES, Stamps, WORD_BYTES};
 
 const OUT: OutId = OutId(0);
-/// A stamp, a word's place and what was written there before.
+/// A stamp, a word's index and the value written there before.
 pub(super) const TOLD_BYTES: usize = STAMP_BYTES + 2 * WORD_BYTES;
 /// The place in a message that tells of no word.
 pub(super) const NO_WORD: u64 = u64::MAX;
@@ -40,7 +40,7 @@ pub(super) fn there(key: Remote, word: usize) -> Remote {
 /// Owns the region, and sends its key or those of its windows.
 pub(super) struct Owner {
     counters: Counters,
-    /// What was added, as the run stops.
+    /// The sum of additions, when the run stops.
     sum: Counter,
     /// Keys that were given back, and those that were bound and taken back by operations of its
     /// own; windows that stayed free as the run had stopped.
@@ -62,7 +62,7 @@ pub(super) struct Owner {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OwnerParams {
-    /// As of a stage of the graph.
+    /// Like that of a stage of the graph.
     asked: Vec<[u8; 3]>,
     windows: usize,
 }

@@ -1,5 +1,5 @@
-//! What a random plan may have beside its graph of stages: parts of two stages or so, each with a
-//! purpose of its own. A plan may consist of them alone.
+//! The optional parts of a random plan beside its graph of stages: two stages or so each, with a
+//! purpose of their own. A plan may consist of them alone.
 
 use proptest::prelude::*;
 
@@ -15,7 +15,7 @@ pub(super) struct PartsDraft {
     pub(super) operator: Option<OperatorDraft>,
     pub(super) injectors: Vec<InjectorDraft>,
     pub(super) visits: Option<VisitsDraft>,
-    /// No part that is ever alone: it takes two lcores, which there may not be.
+    /// A part that is never alone: it takes two lcores, which may be missing.
     pub(super) rush: Option<RushDraft>,
     pub(super) poll: Option<PollDraft>,
     pub(super) watch: Option<WatchDraft>,
@@ -62,7 +62,7 @@ pub(super) struct OperatorDraft {
     /// The owner's counts from the operator's, as an answerer's does.
     pub(super) owner_lcore: u8,
     pub(super) seed: u32,
-    /// Operations in all, and at once.
+    /// The number of operations in all, and at once.
     pub(super) count: u16,
     pub(super) depth: u8,
     /// Words of 8 bytes that it writes and reads.
@@ -87,7 +87,7 @@ pub(super) struct InjectorDraft {
     pub(super) lcore: u8,
     pub(super) seed: u32,
     pub(super) depth: u8,
-    /// Messages of each thread, and at once.
+    /// The number of messages of each thread, and at once.
     pub(super) count: u16,
     pub(super) batch: u8,
     /// More than one.
@@ -109,10 +109,10 @@ pub(super) struct VisitsDraft {
     /// They receive from one queue.
     pub(super) shared: bool,
     pub(super) rx_depth_wr: u8,
-    /// Of each connection, beyond what is under way.
+    /// Receives of each connection beyond those for packets under way.
     pub(super) spare_wr: u8,
     pub(super) window_packets: u8,
-    /// Times that a connection is talked over, and closed in all.
+    /// The number of talks over a connection, and of closes, in all.
     pub(super) rounds: u16,
     pub(super) closes: u8,
     /// The server closes them, and not the client.
@@ -125,13 +125,13 @@ pub(super) struct VisitsDraft {
     pub(super) gate: Option<GateDraft>,
 }
 
-/// Decides who comes in.
+/// An acceptor.
 #[derive(Clone, Debug)]
 pub(super) struct GateDraft {
-    /// Connections that it lets be there at once, at least one.
+    /// The most connections that it accepts at once, at least one.
     pub(super) most: u8,
     pub(super) reject_percent: u8,
-    /// It says where they go, and not the plan.
+    /// The acceptor chooses their places, not the plan.
     pub(super) says_place: bool,
 }
 
@@ -147,15 +147,15 @@ pub(super) struct RushDraft {
     pub(super) priorities: Vec<u8>,
 }
 
-/// Stages that ask two groups by datagrams, and those that answer whoever asked.
+/// Stages that ask two groups by datagrams, and stages that answer every asker.
 #[derive(Clone, Debug)]
 pub(super) struct PollDraft {
     pub(super) lcore: u8,
-    /// Those who answer count from those who ask.
+    /// The answerers' count from the askers'.
     pub(super) polled_lcore: u8,
     pub(super) seed: u32,
     pub(super) askers: u8,
-    /// Senders that those who answer know at once, perhaps fewer than ask.
+    /// The number of senders that answerers know at once, perhaps fewer than ask.
     pub(super) senders: u8,
     /// The second group has a member of its own; the first one's is in both.
     pub(super) has_second: bool,

@@ -24,7 +24,7 @@ use super::text::{Plan, line};
 const OUT: OutId = OutId(0);
 /// In the place of an output: the member that answers.
 const OUTPUT_AT: usize = 1;
-/// Answers that are lost are waited for so long.
+/// The wait for lost answers.
 const LOST_NS: Tick = 2_000_000;
 /// Room for all that is under way, twice.
 const DEPTH_WR: u32 = 128;
@@ -45,7 +45,7 @@ struct Params {
     rounds: u32,
     window_packets: usize,
     groups: Vec<String>,
-    /// Of each group.
+    /// The members of each group.
     members: Vec<usize>,
     /// Members in all.
     answer: usize,
@@ -60,7 +60,7 @@ struct Asker {
     /// Questions, once for each member that they go to.
     expected: Counter,
     groups: Vec<ConnectionId>,
-    /// What it sent, and the last answer from each member.
+    /// Its questions, and the last answer from each member.
     stamps: Stamps,
     answered: [u32; 2],
     under_way: usize,
@@ -90,7 +90,7 @@ impl Asker {
         })
     }
 
-    /// Whether it asked that, and this member has not answered it or a later one.
+    /// Whether it asked this question, and this member has not answered it or a later one.
     fn is_answer(&mut self, packet: &Packet) -> bool {
         let Some([node, member, _, _, number @ ..]) = packet.data().first_chunk::<STAMP_BYTES>() else { return false };
         let Some(last) = self.answered.get_mut(usize::from(*member)) else { return false };
@@ -104,7 +104,7 @@ impl Stage for Asker {
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
         for packet in input.as_mut_slice() {
             let mut is_well = self.is_answer(packet);
-            // As it was asked.
+            // Restores the question's form.
             packet.data_mut()[OUTPUT_AT] = 0;
             is_well &= is_filled(packet.data());
             self.counters.astray.add((!is_well).into());
@@ -138,7 +138,7 @@ impl Stage for Asker {
             self.stamps.stamp(&mut packet, 0, ANYBODY);
             packet.data_mut()[ASKS_AT] = group as u8;
             fill(packet.data_mut());
-            // Without a handle it goes to the first.
+            // Without a handle the question goes to the first group.
             packet.set_connection(Some(self.groups[group]).filter(|_| group > 0 || self.rng.bool()));
             match out.send(OUT, packet) {
                 true => {
@@ -167,7 +167,8 @@ struct Polled {
     params: PolledParams,
     counters: Counters,
     stamps: Stamps,
-    /// Senders that its port knows; and whether more may ask, of whom some have no place.
+    /// The number of senders that its port knows, and whether more may ask, some of them without a
+    /// slot.
     places: usize,
     knows_too_few: bool,
 }
@@ -221,7 +222,7 @@ impl Plan<'_> {
             format!("{ends}\n{keys}\n{queues}\nnext = \"stage.s{}\"\n", &name[1..])
         };
         let may_lose = self.draft.by_wire || senders < askers;
-        // Each that waits for what is lost waits for some ms.
+        // Each wait for a lost answer takes some ms.
         let rounds = if may_lose { (*rounds).min(20) } else { *rounds };
         for node in ASKERS.take((*askers).into()) {
             let (lcore, seed) = ((lcores[0] + node) % self.cpus, u64::from(*seed) + node as u64);
@@ -246,13 +247,13 @@ impl Plan<'_> {
     }
 }
 
-/// Whether it is a port of one who asks.
+/// Whether it is an asker's port.
 fn asks(port: &&Port) -> bool {
     port.send_to.len() > 1
 }
 
 impl Judge<'_> {
-    /// Whether more ask a port than it knows at once.
+    /// Whether a port gets questions from more senders than it knows at once.
     pub(super) fn knows_too_few(&self, place: &str) -> bool {
         let ports = self.plan.ports();
         let asks = ports.iter().filter(asks).count();
@@ -260,7 +261,7 @@ impl Judge<'_> {
         ports.iter().find(is_it).is_some_and(|port| port.senders_max > 0 && (port.senders_max as usize) < asks)
     }
 
-    /// Answers that a port dropped since it knew no way to who asked, or not yet.
+    /// Answers that a port dropped since it knew no way to the asker, or not yet.
     pub(super) fn lost_answers(&self, place: &str) -> u64 {
         ["no_connection", "tx_full"].iter().map(|reason| self.dropped(place, reason)).sum()
     }

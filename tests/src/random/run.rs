@@ -23,8 +23,7 @@ use super::stages::registry;
 use super::taps::{Pushed, Pusher, Taps};
 use super::watches::{Sockets, Writer};
 
-/// A plan whose sources end has ended long before, unless an lcore slept through what it should
-/// have done.
+/// A plan whose sources end takes far less, unless an lcore slept through its work.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// What a datagram has in front, in the headroom of its receive.
 const HEADROOM_UD: u64 = 40;
@@ -41,7 +40,7 @@ struct RunParams {
     meddler: Option<Meddler>,
 }
 
-/// This process may have no more descriptors open than the plan's sum says, and not one more.
+/// Limits the process to exactly the plan's sum of descriptors, until it is dropped.
 struct LimitedDescriptors(Rlimit);
 
 impl LimitedDescriptors {
@@ -55,7 +54,7 @@ impl LimitedDescriptors {
 
 impl Drop for LimitedDescriptors {
     fn drop(&mut self) {
-        // It was the limit before, so that it is allowed.
+        // It was the limit before, so setting it is allowed.
         let _ = setrlimit(Resource::Nofile, self.0);
     }
 }
@@ -64,7 +63,7 @@ impl Drop for LimitedDescriptors {
 /// the plan's sums ask for.
 ///
 /// # Errors
-/// What is wrong with the plan: a draft is always a valid one, so that is a fault.
+/// The plan's faults: a draft is always valid, so any fault of it counts.
 pub fn with_least_pools(draft: &Draft, machine: &Machine) -> Result<String, String> {
     let cpus: Vec<u32> = machine.cpus.iter().copied().collect();
     let loader =
@@ -153,7 +152,7 @@ pub fn run_without(text: &str, descriptors: u64) -> Result<(Plan, Report), Strin
     if faults.is_empty() { Ok((plan, report)) } else { Err(format!("{}\n{report:#?}", faults.join("\n"))) }
 }
 
-/// Runs the plan of this text, and says what does not hold.
+/// Runs the plan of this text, and returns the violated conditions.
 ///
 /// # Errors
 /// The run went wrong, or its report is not what it must be.

@@ -1,5 +1,4 @@
-//! The stages of random plans. What they do follows from their seed; what they did, their counters
-//! tell.
+//! The stages of random plans. Their seeds determine their actions; their counters record them.
 
 use fastrand::Rng;
 use serde::Deserialize;
@@ -100,14 +99,14 @@ struct Params {
     polite: bool,
     #[serde(default)]
     timers: usize,
-    /// What its packets may ask of their sends.
+    /// Possible requests of its packets for their sends.
     #[serde(default)]
     asks: u8,
     /// Bytes that it leaves free in fresh packets: others put as many in front.
     #[serde(default)]
     spare_bytes: usize,
     count: Option<u64>,
-    /// Of each output: the nodes that it leads to, and how it is dealt out to them.
+    /// For each output, the nodes that it leads to, and how packets are dealt out to them.
     to: Vec<Vec<u8>>,
     by: Vec<String>,
     /// Nodes and outputs whose packets come over rings of this stage's own, with the rings'
@@ -119,7 +118,7 @@ struct Params {
     asked: Vec<[u8; 3]>,
 }
 
-/// What `poll` may answer.
+/// A possible answer of `poll`.
 #[derive(Clone, Copy, Debug)]
 enum Answer {
     Busy,
@@ -225,7 +224,7 @@ impl Habitual {
         }
     }
 
-    /// Sends what is outgoing, by one output at random.
+    /// Sends the outgoing packets, by one output at random.
     fn send(&mut self, out: &mut Outputs<'_>) {
         let output = self.rng.usize(..self.outputs);
         let id = OutId(output as u16);
@@ -260,7 +259,7 @@ impl Habitual {
         out.drop_batch(&mut self.outgoing, ON_PURPOSE);
     }
 
-    /// A stage that has finished is told of the timers that it had armed, and gets no more.
+    /// A finished stage hears of the timers that it had armed, and gets no more.
     fn step_timers(&mut self, out: &mut Outputs<'_>) {
         if !self.is_done && !self.stopping {
             self.timers.step(&mut self.rng, out);

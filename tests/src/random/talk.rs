@@ -54,7 +54,7 @@ struct Caller {
     rounds_left: u32,
     under_way: usize,
     sent_ns: Tick,
-    /// When it speaks next, while nothing is under way.
+    /// The time at which it speaks next, while nothing is under way.
     due_ns: Tick,
     stopping: bool,
 }
@@ -76,7 +76,7 @@ impl Caller {
         })
     }
 
-    /// Sends the packets of a round. Those for which there is no room are not waited for.
+    /// Sends the packets of a round. Packets without room are not awaited.
     fn call(&mut self, out: &mut Outputs<'_>) {
         self.sent_ns = out.fresh_ns();
         let window = self.rng.usize(1..=self.params.window_packets).min(out.room(OUT));
@@ -114,7 +114,7 @@ impl Stage for Caller {
         let now_ns = out.fresh_ns();
         if now_ns.saturating_sub(self.sent_ns) > LATE_NS {
             self.late.add(1);
-            // One is enough, and each takes a second.
+            // One late round is enough, and each takes a second.
             self.rounds_left = 0;
         }
         self.due_ns = now_ns + self.rng.u64(..=self.params.pause_ns);
@@ -195,7 +195,7 @@ impl Stage for Answerer {
             self.counters.astray.add((!self.stamps.is_next(packet) || !is_filled(packet.data())).into());
         }
         self.counters.came.add(input.len() as u64);
-        // More than the caller's window never come, so all of it fits.
+        // No more than the caller's window ever comes, so all of it fits.
         self.held.append(input);
         let now_ns = out.fresh_ns();
         self.due_ns = now_ns + if self.stopping { 0 } else { self.rng.u64(..=self.params.pause_ns) };
@@ -225,7 +225,7 @@ impl Stage for Answerer {
     }
 }
 
-/// What a stage of an app should not do: keeps the lcore busy until this tick.
+/// Keeps the lcore busy until this tick, which an app's stage should never do.
 fn wait_in_call(until_ns: Tick, out: &Outputs<'_>) {
     while out.fresh_ns() < until_ns {
         std::hint::spin_loop();

@@ -1,4 +1,5 @@
-//! Threads that hand messages to stages by injectors, and a stage that says what it has heard.
+//! Threads that hand messages to stages by injectors, and a stage that counts the messages that it
+//! gets.
 //!
 //! A thread that pushes to a listener waits until the listener has heard it: a wake-up that is
 //! missed makes it wait for as long as the safety time-out is.
@@ -21,16 +22,16 @@ const INJECTORS_MAX: usize = 2;
 const TOO_LONG: [u8; 1 << 12] = [0; 1 << 12];
 /// One push in this many is of a message that is too long.
 const TOO_LONG_ONE_IN: u32 = 32;
-/// A thread looks so often whether it was heard, and pushes again what was refused.
+/// The interval at which a thread looks whether it was heard, and pushes refused messages again.
 const LOOK: Duration = Duration::from_micros(20);
-/// It waits for no longer.
+/// The longest wait of a thread.
 const WAIT_MAX: Duration = Duration::from_secs(3);
 
-/// What listeners tell threads.
+/// Counts shared by listeners and threads.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Taps(Arc<[Tap; INJECTORS_MAX]>);
 
-/// Of one injector.
+/// The counts of one injector.
 #[derive(Debug, Default)]
 struct Tap {
     /// Messages that it took, and that its listener got.
@@ -92,18 +93,18 @@ impl Stage for Listener {
 #[serde(deny_unknown_fields)]
 pub(super) struct Pusher {
     pub(super) name: String,
-    /// What its messages are marked with, and who gets them.
+    /// The mark of its messages, and their receiver.
     node: usize,
     to: usize,
     seed: u64,
-    /// Of each thread.
+    /// Messages of each thread.
     count: u64,
     batch: usize,
     threads: u64,
     pause_ns: u64,
 }
 
-/// What threads know of what they pushed.
+/// The threads' counts of their pushes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pushed {
     taken: u64,
@@ -156,8 +157,8 @@ impl Pusher {
         pushed
     }
 
-    /// What the report says otherwise than those who pushed. Waits are let pass if other programs
-    /// `kept` the lcores from their CPUs.
+    /// Differences between the report and the pushers' counts. Late waits don't count if other
+    /// programs `kept` the lcores from their CPUs.
     pub(super) fn faults(&self, pushed: &[Pushed], report: &InjectorReport, kept: bool) -> Vec<String> {
         let sum = |figure: fn(&Pushed) -> u64| pushed.iter().map(figure).sum::<u64>();
         let figures = [
@@ -187,7 +188,7 @@ impl Pushed {
     }
 }
 
-/// Waits until the listener has heard what was taken. False if that took as long as a safety
+/// Waits until the listener has heard the taken messages. False if that took as long as a safety
 /// time-out.
 fn hand_on(taken: u64, tap: &Tap) -> bool {
     // Relaxed: a count that no other memory depends on.

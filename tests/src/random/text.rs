@@ -35,20 +35,20 @@ pub(super) const INTO_STRING: &str = "a String takes everything";
 /// Where a link begins and ends.
 #[derive(Clone)]
 pub(super) struct Ends {
-    /// In the names of its ring and ports.
+    /// A part of the names of its ring and ports.
     pub(super) name: String,
     /// The lcores.
     pub(super) near: usize,
     pub(super) far: usize,
     /// The node that it leads to.
     pub(super) to: usize,
-    /// A ring on its way may hold back who fills it.
+    /// A ring on its way may hold its producers back.
     pub(super) may_hold: bool,
 }
 
 pub(super) struct Plan<'a> {
     pub(super) draft: &'a Draft,
-    /// Lcores that are really there.
+    /// The number of existing lcores.
     pub(super) cpus: usize,
     pub(super) text: String,
 }
@@ -264,7 +264,7 @@ impl Plan<'_> {
         }
     }
 
-    /// Writes what a link needs, and says what the output names.
+    /// Writes the ring and ports of a link, and returns the target of the output.
     pub(super) fn link(&mut self, ends: &Ends, link: &LinkDraft) -> String {
         let Ends { name, near, far, to, may_hold } = ends;
         match link.via {
@@ -301,7 +301,7 @@ impl Plan<'_> {
             Via::Ud | Via::Group => "ud",
             _ => "rc",
         };
-        // Counted by themselves: what a group leaves with the process it leaves once.
+        // Groups are numbered by themselves: a group leaves something with the process only once.
         let group = format!("{GROUPS}{}", 1 + self.text.matches("send_to = ").count());
         let address = self.address();
         let (tx, rx) = match link.via {
@@ -332,7 +332,7 @@ impl Plan<'_> {
         if self.draft.two_pools { "received" } else { "packets" }
     }
 
-    /// One that nobody else of the plan listens at.
+    /// An address at which no other port of the plan listens.
     pub(super) fn address(&self) -> String {
         let host = if self.draft.by_wire { WIRE_ADDRESS } else { "10.9.9.1" };
         format!("{host}:{}", ADDRESS_PORT + self.text.matches("[port.").count())

@@ -45,7 +45,8 @@ impl Plan<'_> {
     fn talk(&mut self, talk: &TalkDraft) {
         let TalkDraft { caller, answerer, rounds, window_packets, there, back, .. } = talk;
         let lcores = self.two_lcores(caller.lcore, answerer.lcore);
-        // Who holds a port back is refused, and a packet that is displaced is waited for.
+        // A ring that would hold a port back is refused, and a displaced packet would be awaited
+        // for ever.
         let [there, back] =
             [there, back].map(|link| LinkDraft { ring: RingDraft { full: 0, ..link.ring.clone() }, ..link.clone() });
         for (at, speaker, link) in [(0, caller, &there), (1, answerer, &back)] {
@@ -64,7 +65,7 @@ impl Plan<'_> {
         }
     }
 
-    /// Who asks for operations, and whose region they reach.
+    /// The stage that asks for operations, and the owner of their region.
     fn operator(&mut self, operator: &OperatorDraft) {
         let OperatorDraft { lcore, owner_lcore, seed, count, depth, words, pause_ns, sends, by_address, .. } = operator;
         let OperatorDraft { max_sge, windows, port, .. } = operator;
@@ -79,7 +80,7 @@ impl Plan<'_> {
             line!(self, "[region.{name}]\ndevice = \"nic\"\nbytes = {bytes}\npages = \"4KiB\"\nrights = [{rights}]\n");
         }
         let LinkDraft { rx_depth_wr, tx_depth_wr, signal_every_wr, inline_bytes, .. } = port;
-        // With a receive for most of what is under way, as in `with_room`.
+        // With receives for most of the packets under way, as in `with_room`.
         let rx_depth_wr = (*rx_depth_wr).max((*depth).into());
         let (pool, address) = (self.receives_into(), self.address());
         let [near_keys, far_keys] = self.options("ops", lcores[0], port);
@@ -129,14 +130,14 @@ impl Plan<'_> {
         line!(self, "params = {{ asked = {asked:?}, windows = {windows} }}\n");
     }
 
-    /// The node that an injector leads to, unless it is a listener.
+    /// The node of an injector, unless it is a listener.
     fn injected(injector: &InjectorDraft, reached: &[usize], sources: usize) -> Option<usize> {
         let nodes: Vec<usize> = reached.iter().filter(|node| **node >= sources).copied().collect();
         let choice = usize::from(injector.to).checked_sub(1)?;
         nodes.get(choice.checked_rem(nodes.len())?).copied()
     }
 
-    /// What the threads are told that push, as a list of the run's own section.
+    /// The settings of the pushing threads, as a list in the run's own section.
     pub(super) fn pushers(&mut self, reached: &[usize]) {
         let draft = self.draft;
         let rows = draft.parts.injectors.iter().enumerate().map(|(index, injector)| {
@@ -169,12 +170,12 @@ impl Plan<'_> {
         let VisitsDraft { places, connections, shared, rx_depth_wr, spare_wr, window_packets, seed, .. } = visits;
         let lcores = self.two_lcores(visits.lcore, visits.server_lcore);
         let (pool, address) = (self.receives_into(), self.address());
-        // Sends that no completion has covered take room.
+        // Sends not yet covered by a completion take room.
         let signal_every_wr = 1 + seed % 8;
         let tx_depth_wr = u32::from(window_packets + spare_wr) + signal_every_wr - 1;
         let rx = if *shared { "rx_shared_wr" } else { "rx_depth_wr" };
         let VisitsDraft { rounds, closes, server_closes, is_rude, shards, in_turn, gate, .. } = visits;
-        // Who finds no place waits for up to a second before it asks again.
+        // A visitor that finds no place waits for up to a second before it asks again.
         let all_places = gate.iter().map(|gate| gate.most).fold(places * (1 + shards), u8::min);
         let closes = if *connections > all_places || gate.is_some() { (*closes).min(3) } else { *closes };
         let mut ports = vec![(
@@ -193,7 +194,7 @@ impl Plan<'_> {
                 keys += &format!("\nplacement = \"{}\"", if *in_turn { "round-robin" } else { "fewest" });
             }
             if let Some(GateDraft { most, reject_percent, says_place }) = gate.as_ref().filter(|_| shard == 0) {
-                // Then nobody leaves, and what it is told of places stays true.
+                // Then nobody leaves, and the places named in requests stay true.
                 let is_steady = closes == 0;
                 keys += &format!(
                     "\nacceptor = \"gate\"\nacceptor_params = {{ seed = {seed}, most = {most}, \
@@ -223,7 +224,7 @@ impl Plan<'_> {
         }
     }
 
-    /// Rings of several priorities, and who fills and empties them, if there are two lcores.
+    /// Rings of several priorities, with their producers and consumers, if there are two lcores.
     fn rush(&mut self, rush: &RushDraft) {
         if self.cpus < 2 {
             return;

@@ -1,5 +1,5 @@
-//! The timers of a stage of a random plan: armed, moved and canceled at random, and an account of
-//! what must be due.
+//! The timers of a stage of a random plan: armed, moved and canceled at random, with an account of
+//! the timers that must be due.
 
 use fastrand::Rng;
 use verbline::engine::{Counter, DueTimer, Tick, TimerId};
@@ -25,11 +25,12 @@ struct Armed {
     id: TimerId,
     tag: u64,
     at_ns: Tick,
-    /// Its tick was past as it was armed or moved: such come as they were.
+    /// Its tick was past when it was armed or moved; such timers need not come in the order of
+    /// their ticks.
     was_past: bool,
 }
 
-/// The report has the first four too.
+/// The report has the first four of these counters too.
 struct TimerCounters {
     armed: Counter,
     due: Counter,
@@ -37,7 +38,7 @@ struct TimerCounters {
     refused: Counter,
     /// Timers that were not due, or not as they were armed.
     astray: Counter,
-    /// Timers that were due for as long as a safety time-out.
+    /// Timers that came as late as a safety time-out.
     late: Counter,
 }
 
@@ -59,7 +60,7 @@ impl Timers {
         if self.max == 0 || self.arms_left == 0 {
             return;
         }
-        // Some are past as they are armed.
+        // Some are past when they are armed.
         let at_ns = (out.now_ns() + rng.u64(..AHEAD_MAX_NS)).saturating_sub(AHEAD_MAX_NS / 8);
         let was_past = at_ns <= out.now_ns();
         let any = rng.usize(..).checked_rem(self.armed.len());
@@ -88,7 +89,7 @@ impl Timers {
         }
     }
 
-    /// Each was armed so, and is due, and they come in order.
+    /// Checks that each due timer was armed this way and is due, and that they come in order.
     pub(super) fn due(&mut self, due: &[DueTimer], out: &Outputs<'_>) {
         let now_ns = out.now_ns();
         let mut last_ns = 0;

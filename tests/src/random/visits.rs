@@ -1,5 +1,5 @@
-//! Connections that come and go: a visitor talks over each of many, and a desk sends back what
-//! comes. Either of them closes one now and then, which is made again.
+//! Connections that come and go: a visitor talks over each of many, and a desk sends packets back.
+//! Now and then either of them closes a connection, which is then made again.
 
 use fastrand::Rng;
 use serde::Deserialize;
@@ -15,11 +15,11 @@ const OUT: OutId = OutId(0);
 /// In the last place of a stamp: the desk is to close the connection.
 const BYE: u8 = 1;
 const BYE_AT: usize = 3;
-/// In the place of an output: what the gate calls the connection.
+/// In the place of an output: the gate's tag of the connection.
 const OUTPUT_AT: usize = 1;
-/// In place of what is under way: it is closed.
+/// In place of the packets under way: the connection is closed.
 const CLOSING: usize = usize::MAX;
-/// What a desk holds: all that its peers have under way.
+/// The most packets that a desk holds: all that its peers have under way.
 const HELD_MAX: u32 = 64;
 /// Connections of a port, at most.
 const SLOTS_MAX: usize = 8;
@@ -43,26 +43,25 @@ struct Params {
     window_packets: usize,
     server_closes: bool,
     is_rude: bool,
-    /// The end of a connection may overtake what acknowledges its last packets: it is told within
-    /// the process, and they go by the wire.
+    /// A connection's end may overtake the acknowledgements of its last packets: the end is told
+    /// within the process, and they go by the wire.
     by_wire: bool,
     has_gate: bool,
 }
 
-/// What a desk is told.
+/// The settings of a desk.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DeskParams {
-    /// Its port's among those that share a listener.
+    /// Its port's index among the ports that share a listener.
     place: usize,
     has_gate: bool,
 }
 
-/// What both ends know of connections, by slot: the one that is open, and the last number that came
-/// by it.
+/// The connections known to one end, by slot: the open one, and the last number received over it.
 struct Book {
     port: u16,
-    /// Of each connection, its gate's tag, as this end knows it.
+    /// The gate's tag of each connection, as this end knows it.
     tags: [Tag; SLOTS_MAX],
     open: [Option<(ConnectionId, u32)>; SLOTS_MAX],
     opened: Counter,
@@ -82,8 +81,8 @@ impl Book {
         }
     }
 
-    /// Whether this is what may happen next, of the port that leads here: what happens to another
-    /// one's connections, perhaps on the same lcore, no stage is told.
+    /// Whether this event may happen next at the port that leads here. Events of another port's
+    /// connections, perhaps on the same lcore, do not reach the stage.
     fn note(&mut self, event: ConnectionEvent) -> bool {
         if event.port != self.port {
             return false;
@@ -97,8 +96,8 @@ impl Book {
         slot.take().is_some_and(|(connection, _)| connection == event.connection)
     }
 
-    /// Whether a packet came by a connection that is open, and is the next one of those sent over
-    /// it. What is lost at its end has no successor.
+    /// Whether a packet came by an open connection, and is the next one sent over it. A packet lost
+    /// at the connection's end has no successor.
     fn is_next(&mut self, packet: &Packet) -> bool {
         let Some([_, _, _, _, number @ ..]) = packet.data().first_chunk::<STAMP_BYTES>() else { return false };
         let number = u32::from_le_bytes(*number);
@@ -171,7 +170,7 @@ impl Visitor {
         packets.min(room)
     }
 
-    /// When it wants to be polled: while it waits for packets, they call it.
+    /// The time at which it wants to be polled: while it waits for packets, they call it.
     fn when(&self, out: &Outputs<'_>) -> Next {
         match self.under_way {
             Some((_, 0..CLOSING)) => Next::At(out.now_ns() + 2 * LATE_NS),
@@ -179,7 +178,7 @@ impl Visitor {
         }
     }
 
-    /// Closes a connection, in one of the ways that there are.
+    /// Closes a connection, in one of the possible ways.
     fn close(&mut self, connection: ConnectionId, out: &mut Outputs<'_>) {
         self.closes_left -= 1;
         let packets = if self.params.is_rude { self.rng.usize(..=self.params.window_packets) } else { 0 };
@@ -217,7 +216,7 @@ impl Stage for Visitor {
     fn connection_event(&mut self, event: ConnectionEvent, out: &mut Outputs<'_>) {
         self.counters.astray.add((!self.book.note(event)).into());
         if event.change == ConnectionChange::Opened {
-            // What the gate says with its answer.
+            // The gate's answer.
             let peer = out.peer(event.connection);
             let told = peer.and_then(|peer| Tag::from_bytes(&peer.private_data));
             let is_well = peer.is_some_and(|peer| peer.tag == 0) && told.is_some() == self.params.has_gate;
@@ -254,15 +253,15 @@ impl Stage for Visitor {
     }
 }
 
-/// Sends back what comes, once its connection has room: what has none is dropped at once, and a
-/// send takes room until its completion has come, which may be behind the answer's answer.
+/// Sends packets back, once their connection has room. Packets that get none are dropped at once. A
+/// send takes room until its completion has come, which may be after the reply to the answer.
 struct Desk {
     params: DeskParams,
     counters: Counters,
     book: Book,
     held: Batch,
     later: Batch,
-    /// What each connection takes in this turn, by slot.
+    /// The room of each connection in this turn, by slot.
     room: [Option<usize>; SLOTS_MAX],
     turn: u64,
     stopping: bool,
@@ -285,8 +284,8 @@ impl Desk {
         })
     }
 
-    /// Whether a connection that has opened came to a place that its gate or the plan gave it, and
-    /// the stage hears of it what was said.
+    /// Whether an opened connection came to a place that its gate or the plan gave it, and the
+    /// stage gets the visitor's private data.
     fn is_known(&mut self, connection: ConnectionId, out: &Outputs<'_>) -> bool {
         let Some(peer) = out.peer(connection) else { return false };
         let tag = Tag::of(peer.tag);
@@ -295,7 +294,7 @@ impl Desk {
         is_here && &*peer.private_data == HELLO.as_bytes()
     }
 
-    /// Whether a packet has the mark of the connection that it came by, as the visitor was told it.
+    /// Whether a packet has the mark of its connection, as the visitor was told it.
     fn is_marked(&self, packet: &Packet) -> bool {
         let tag = packet.connection().map(|connection| self.book.tags[connection.slot()]);
         tag.is_some_and(|tag| packet.data().get(OUTPUT_AT) == Some(&tag.mark()))
@@ -308,7 +307,7 @@ impl Desk {
         for packet in self.held.drain_front(self.held.len()) {
             let Some(to) = packet.connection() else { continue };
             let room = self.room[to.slot()].get_or_insert_with(|| out.room_to(to));
-            // Of a connection that is over, the port knows what to do.
+            // If the connection is over, the port knows what to do.
             let is_open = self.book.open[to.slot()].is_some_and(|(open, _)| open == to);
             if is_open && (*room == 0 || out.room(OUT) == 0) {
                 match self.stopping {

@@ -1,5 +1,5 @@
-//! Where an output of a stage leads, as the stage knows it: it counts what it sends, and where the
-//! keys of its packets say it has to go.
+//! The targets of a stage's output, as the stage knows them: it counts its sends, and the places
+//! selected by the packets' keys.
 
 use verbline::engine::place_of_key;
 use verbline::prelude::*;
@@ -7,7 +7,7 @@ use verbline::prelude::*;
 use super::marks::{ANYBODY, Counters, PLACES_MAX};
 
 pub(super) struct Ways {
-    /// The nodes at the other ends; none if the plan drops what is sent.
+    /// The nodes at the other ends; none if the plan drops the output's packets.
     nodes: Vec<u8>,
     by: By,
 }
@@ -31,7 +31,7 @@ impl Ways {
         Ways { nodes: nodes.to_vec(), by }
     }
 
-    /// The node that a packet is for, if it is for one alone.
+    /// The addressed node of a packet, if there is only one.
     pub(super) fn node_of(&self, packet: &Packet) -> u8 {
         match self.by {
             By::Key => self.nodes[self.place_of(packet)],
@@ -44,7 +44,7 @@ impl Ways {
         place_of_key(packet.mark(), self.nodes.len())
     }
 
-    /// How many packets are for each place.
+    /// The number of packets for each place.
     fn per_place(&self, batch: &Batch) -> [u64; PLACES_MAX] {
         let mut counts = [0; PLACES_MAX];
         batch.as_slice().iter().for_each(|packet| counts[self.place_of(packet)] += 1);
@@ -60,7 +60,7 @@ impl Ways {
                 counters.sent[output].add(1);
                 place.iter().for_each(|place| counters.dealt[output][*place].add(1));
             }
-            // The report counts it at this stage.
+            // The report counts the drop at this stage.
             false if self.nodes.is_empty() => {}
             false => {
                 counters.refused[output].add(1);
@@ -69,7 +69,7 @@ impl Ways {
         }
     }
 
-    /// What there is no room for stays in the batch.
+    /// Packets without room stay in the batch.
     pub(super) fn send_batch(&self, id: OutId, batch: &mut Batch, counters: &Counters, out: &mut Outputs<'_>) {
         let output = usize::from(id.0);
         let before = if self.by == By::Key { self.per_place(batch) } else { [0; PLACES_MAX] };

@@ -10,17 +10,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::left::{Left, heap_growths, leak};
 
-/// A plan that takes longer hangs.
+/// The time after which a plan counts as hung.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How a plan fared.
+/// The result of a plan.
 #[derive(Debug)]
 pub(crate) enum Verdict {
     Good,
     Fault(String),
 }
 
-/// What a child says after a plan.
+/// A child's answer after a plan.
 #[derive(Debug, Deserialize, Serialize)]
 struct Answer {
     fault: Option<String>,
@@ -58,7 +58,7 @@ impl Child {
         Ok(Child { process, plans, answers, left: Vec::new() })
     }
 
-    /// Runs one plan. The child is of no use after a fault, and is started again.
+    /// Runs one plan. After a fault the child is useless, and is started again.
     pub(crate) fn judge(&mut self, text: &str) -> Result<Verdict, String> {
         let line = serde_json::to_string(text).map_err(|error| error.to_string())?;
         let handed = writeln!(self.plans, "{line}").and_then(|()| self.plans.flush());
@@ -84,12 +84,12 @@ impl Child {
         }
     }
 
-    /// What its plans have left behind in the process, if that grows with every hundred of them.
+    /// The remains of its plans in the process, if they grow with every hundred plans.
     pub(crate) fn leak(&self) -> Option<String> {
         leak(&self.left)
     }
 
-    /// How its heap grew with each hundred plans after the first, in bytes.
+    /// The growth of its heap with each hundred plans after the first, in bytes.
     pub(crate) fn heap_growths(&self) -> Vec<u64> {
         heap_growths(&self.left)
     }
@@ -103,8 +103,8 @@ impl Drop for Child {
     }
 }
 
-/// The other end: runs the plans that come, until there are no more, and says after each what it
-/// has left.
+/// The child's end: runs the plans that come, until there are no more, and reports its remains
+/// after each.
 pub(crate) fn serve(run: impl Fn(&str) -> Result<(), String>) -> Result<(), String> {
     for line in std::io::stdin().lock().lines() {
         let line = line.map_err(|error| error.to_string())?;

@@ -1,9 +1,9 @@
-//! What a process has after a run that it did not have before: memory, mappings, descriptors.
+//! The remains of runs in a process: memory, mappings, descriptors.
 //!
 //! A table that grows now and then grows in one stretch of runs and not in another; a leak, were it
-//! one byte a run, grows in all of them. So of several stretches the one that grew least is what
-//! counts. Resident memory is none of it: the allocator keeps what is free, in as many arenas as
-//! there were threads, and takes some hundred runs to have seen them all.
+//! one byte a run, grows in all of them. So of several stretches the one that grew least counts.
+//! Resident memory is not compared: the allocator keeps free memory, in as many arenas as there
+//! were threads, and takes some hundred runs to have seen them all.
 
 use std::alloc::System;
 use std::fs;
@@ -16,10 +16,10 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 /// Plans that are judged together.
 pub(crate) const STRETCH_PLANS: usize = 100;
-/// Fewer may all have met a table that grows.
+/// With fewer stretches, all may have met a table that grows.
 const STRETCHES_MIN: usize = 3;
 
-/// What a process has between two runs.
+/// The figures of a process between two runs.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(crate) struct Left {
     heap_bytes: u64,
@@ -39,8 +39,8 @@ impl Left {
     }
 }
 
-/// What every stretch of runs has left behind, if that is anything to speak of. The first one makes
-/// what is made once.
+/// The growth in every stretch of runs, if it is worth a mention. The first stretch makes the
+/// things that are made once.
 pub(crate) fn leak(after_each: &[Left]) -> Option<String> {
     let growths = growths(after_each);
     if growths.len() < STRETCHES_MIN {
@@ -68,7 +68,7 @@ pub(crate) fn heap_growths(after_each: &[Left]) -> Vec<u64> {
     growths(after_each).iter().map(|growth| growth.heap_bytes).collect()
 }
 
-/// By how much each stretch has more than the one before it.
+/// The growth of each stretch over the one before it.
 fn growths(after_each: &[Left]) -> Vec<Left> {
     let ends: Vec<&Left> = after_each.chunks_exact(STRETCH_PLANS).filter_map(<[Left]>::last).collect();
     ends.windows(2)

@@ -2,7 +2,7 @@
 //!
 //! Plans run in child processes, so that a crash or a hang is a fault like any other and ends one
 //! plan only. A fault is shrunk to a smaller plan that is faulty too, which is kept as a file that
-//! `--plan` runs again. What plans leave behind in the process that ran them is a fault as well.
+//! `--plan` runs again. Remains of plans in the process that ran them are a fault as well.
 #![forbid(unsafe_code)]
 
 mod child;
@@ -55,8 +55,8 @@ const TRIES: usize = 2;
 /// The most plans that are tried to shrink a fault, and the longest that this may take.
 const SHRINK_PLANS_MAX: usize = 200;
 const SHRINK_TIME_MAX: Duration = Duration::from_secs(60);
-/// A child is given up for a new one after this many plans, and what they have left behind is
-/// judged. The process's tables double now and then, in each of the first five hundred plans.
+/// A child is replaced after this many plans, and its remains are judged. The process's tables
+/// double now and then, in each of the first five hundred plans.
 const PLANS_A_CHILD: u64 = 1_000;
 
 fn main() -> ExitCode {
@@ -107,7 +107,7 @@ fn search(args: &Args) -> Result<(), String> {
     bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}").expect("a fixed template"));
     let (mut plans, mut seed) = (0, args.seed);
     let mut child = Child::start()?;
-    // One at least: no plan is no plan without a fault.
+    // At least one plan: a run of none proves nothing.
     while plans == 0 || args.time.map_or(plans < args.count, |time| began.elapsed() < time) {
         let text = plan_of(seed)?;
         if args.with.as_ref().is_some_and(|word| !text.contains(word)) {
@@ -120,7 +120,8 @@ fn search(args: &Args) -> Result<(), String> {
         }
         (plans, seed) = (plans + 1, seed + 1);
         if plans % PLANS_A_CHILD == 0 {
-            // Of many plans, not of one: `--plan FILE --count 500` tells whether it is one's.
+            // The leak is of many plans, not of one: `--plan FILE --count 500` tells whether one
+            // plan causes it.
             if let Some(leak) = child.leak() {
                 bar.finish_and_clear();
                 return Err(format!("up to seed {seed}: {leak}"));
