@@ -1,9 +1,9 @@
-//! What a run takes on ordinary memory beside its packets and regions: the program, its queues and
-//! connections, and what stages allocate for themselves.
+//! The memory of a run beside its packets and regions: the program, its queues and connections, and
+//! the stages' own allocations.
 //!
-//! The bytes of each are its worst case, measured on the software RNIC as the difference in peak
-//! resident memory between runs that differ in nothing else. Each app holds its shipped plans'
-//! whole runs against the sum (`two_lcores_stay_within_the_sum_of_memory`).
+//! Each constant is a worst case, measured on the software RNIC as the difference in peak resident
+//! memory between runs that differ in nothing else. Each app holds whole runs of its shipped plans
+//! against the sum (`two_lcores_stay_within_the_sum_of_memory`).
 
 use crate::catalog::stage_needs::Needs;
 use crate::check::edges::Edges;
@@ -16,33 +16,33 @@ use crate::read::raw::RawPlan;
 use crate::read::raw_port::RawPort;
 use crate::sums::sum::Sum;
 
-/// The heap and the data of a program that has loaded its plan and runs, its threads and the pages
-/// of the kernel's that go with them.
+/// The heap, the data and the threads of a program that runs its plan, and the kernel's pages for
+/// them.
 const PROGRAM_BYTES: u64 = 6 << 20;
 /// The network of a device with an address: its threads, and its buffers.
 const WIRE_BYTES: u64 = 2 << 20;
 /// An lcore's stack and counters.
 const LCORE_BYTES: u64 = 256 << 10;
-/// A completion, which takes two slots of a ring of a power of two.
+/// A completion: two slots of a ring, whose size is a power of two.
 const COMPLETION_BYTES: u64 = 128;
 /// A queue pair, with its connection.
 const QP_BYTES: u64 = 16 << 10;
-/// A send or an operation that waits, beside its data that goes inline.
+/// A slot of the send queue, beside its inline data.
 const SEND_BYTES: u64 = 400;
-/// Each part of its memory.
+/// A part of a scatter/gather list in such a slot.
 const SGE_BYTES: u64 = 32;
-/// A receive; queues of them are rings of a power of two.
+/// A receive, in a ring whose size is a power of two.
 const RECEIVE_BYTES: u64 = 160;
-/// What the transport over a network takes more: of a queue pair, and of each send.
+/// Added for the transport over a network: a queue pair's, and each slot's of its send queue.
 const QP_WIRE_BYTES: u64 = 32 << 10;
 const SEND_WIRE_BYTES: u64 = 384;
-/// A place in a ring between lcores.
+/// A slot of a ring between lcores.
 const RING_SLOT_BYTES: u64 = 16;
 
-/// The most that one user of a sort takes, and where the plan asks for it.
+/// The largest term of its kind, and its place in the plan.
 pub(super) type Greediest = (u64, Option<Span>);
 
-/// Adds the program, its threads, and what devices have for themselves.
+/// Adds the program and its threads.
 pub(super) fn add_program(raw: &RawPlan, sum: &mut Sum, sink: &Sink) {
     let top = Span::new(0, 0..0);
     sum.add(&sink.sources, "the program and its threads".to_owned(), "", PROGRAM_BYTES, top);
@@ -51,7 +51,7 @@ pub(super) fn add_program(raw: &RawPlan, sum: &mut Sum, sink: &Sink) {
     }
 }
 
-/// Adds queues and connections. `completions`: how many each lcore's completion queue holds.
+/// Adds queues and connections. `completions` are the entries of each lcore's completion queue.
 pub(super) fn add_queues(
     raw: &RawPlan,
     (links, edges): (&Links<'_>, &Edges),
@@ -94,7 +94,7 @@ pub(super) fn add_queues(
     greediest
 }
 
-/// One queue pair of a port: itself, and its send queue.
+/// Returns the bytes of one queue pair of a port with its send queue.
 fn queue_pair(port: &RawPort, by_wire: bool) -> u64 {
     let (own, each) = if by_wire { (QP_WIRE_BYTES, SEND_WIRE_BYTES) } else { (0, 0) };
     let slots = u64::from(port.tx_depth_wr.value) + u64::from(port.ops_depth_wr.value);
@@ -106,7 +106,7 @@ fn has_wire(port: &PortLinks, raw: &RawPlan) -> bool {
     port.device.is_some_and(|device| raw.devices[device.index()].address.is_some())
 }
 
-/// Adds what stages allocate for themselves, and says which of it is the most.
+/// Adds the stages' own allocations. Returns the largest.
 pub(super) fn add_stages(raw: &RawPlan, needs: &[(StageId, Needs)], sum: &mut Sum, sink: &Sink) -> Greediest {
     let mut greediest = (0, None);
     for (id, needs) in needs {
