@@ -270,8 +270,8 @@ fn how_to_get(page_bytes: u64, more: u64) -> String {
     format!("as root, raise the number in {file} by {more}")
 }
 
-/// What is on ordinary pages must fit the memory that is available: pools, regions, queues, what
-/// stages allocate for themselves, and the program.
+/// Checks the use of ordinary pages against the available memory: pools, regions, queues, the
+/// stages' own allocations, and the program.
 fn ordinary(beside: &Beside<'_>, placed: &[Placed<'_>], machine: &Machine, sink: &mut Sink) -> Sum {
     let mut sum = Sum::new(format!("memory on pages of {}", size(machine.page_bytes)), "bytes");
     for one in placed.iter().filter(|one| one.page_bytes == machine.page_bytes && one.wanted.is_resident()) {
@@ -294,8 +294,8 @@ fn ordinary(beside: &Beside<'_>, placed: &[Placed<'_>], machine: &Machine, sink:
                 pool => ("pools", span_of(pool), "use fewer or smaller packets"),
             },
         };
-        let message = format!("the {who} need {} bytes of memory", sum.needed);
-        let fault = sink.error("too-much-memory", span, message).label("the largest");
+        let message = format!("the run needs {} bytes of memory", sum.needed);
+        let fault = sink.error("too-much-memory", span, message).label(format!("its {who} take the most"));
         match machine.memory_grant.as_ref().filter(|grant| grant.bytes == available) {
             None => fault.note(format!("{available} bytes are available:\n{}", sum.table())).help(help),
             Some(grant) => fault
@@ -311,8 +311,8 @@ fn ordinary(beside: &Beside<'_>, placed: &[Placed<'_>], machine: &Machine, sink:
     sum
 }
 
-/// Whatever is mapped counts against RLIMIT_AS (getrlimit(2)), hugepages and stacks too. Past it an
-/// allocation aborts the process, wherever it happens to be.
+/// Every mapping counts against RLIMIT_AS (getrlimit(2)), hugepages and stacks too. Beyond it an
+/// allocation aborts the process, wherever it happens.
 fn address_space(beside: &Beside<'_>, placed: &[Placed<'_>], machine: &Machine, sink: &mut Sink) -> Option<Sum> {
     let limit = machine.address_space_bytes?;
     let mut sum = Sum::new("address space", "bytes");

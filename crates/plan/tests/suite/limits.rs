@@ -52,11 +52,11 @@ fn queue_pairs_count_and_are_blamed_where_they_are_the_most() {
     }
     let small = Machine { memory_grant: Some(grant(16 << 20)), ..machine() };
     let said = Loader::new(catalog(), small).load_str("good.toml", &text).expect_err("they are too many").to_string();
-    assert!(said.contains("error[too-much-memory]: the queue pairs need "), "{said}");
+    assert!(said.contains("its queue pairs take the most"), "{said}");
     assert!(said.contains("allow fewer connections, or make their queues shorter"), "{said}");
 }
 
-/// Of small packets it is more than they are.
+/// The metadata of small packets is larger than the packets.
 #[test]
 fn what_packets_need_beside_their_data_counts_wherever_those_are() {
     let limited = Machine { address_space_bytes: Some(u64::MAX), ..machine() };

@@ -64,7 +64,7 @@ fn timers_are_memory_as_well() {
 fn more_memory_than_there_is_is_refused_at_the_stage() {
     let (code, said) = code("feed.books=1_000_000_000_000");
     assert!(code == "too-much-memory" && said.contains("[stage.publish]"), "{said}");
-    assert!(said.contains("the stages need 1000"), "{said}");
+    assert!(said.contains("the run needs 1000") && said.contains("its stages take the most"), "{said}");
 }
 
 #[test]

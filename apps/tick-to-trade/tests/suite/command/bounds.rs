@@ -181,7 +181,7 @@ fn what_stages_allocate_is_in_the_sum_of_memory() {
     let huge = ["--set", "feed.live_orders=1000000", "--set", "feed.instruments=9999"];
     let shown = app().with(["check", "config/tick-to-trade.toml"]).with(huge).run().exited(2);
     let said = unwrapped(&shown.stderr);
-    assert!(said.contains("error[too-much-memory]: the stages need 6") && said.contains("stage.exchange"), "{shown}");
+    assert!(said.contains("error[too-much-memory]: the run needs 6") && said.contains("stage.exchange"), "{shown}");
 }
 
 #[test]
