@@ -153,7 +153,7 @@ impl StageTest {
     /// been called yet: a source is polled in the first [`StageTest::turn`].
     ///
     /// # Errors
-    /// Those of a run that can't be built; what a factory refuses has its place in the plan.
+    /// Those of a build. The refusal of a factory names its place in the plan.
     ///
     /// # Panics
     /// The plan has no such stage.

@@ -26,7 +26,8 @@ const THERE: Remote = Remote { addr: 4096, rkey: 7 };
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Packets of these lengths, each with its options or all without; the device takes so many.
+    /// Posts packets of these lengths, each with its options or all without. The last field is
+    /// the number that the device accepts.
     Send(Vec<(usize, Asked)>, bool, usize),
     /// The same as one list, with operations among them.
     Works(Vec<(Kind, Asked)>, usize),
