@@ -32,7 +32,7 @@ pub struct Framed {
 /// Why a datagram is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// The datagram is none of this feed: cut, too long, or of another protocol.
+    /// The datagram is not this feed's: it is cut, too long, or of another protocol.
     #[error("the datagram is no whole one of this feed")]
     Malformed,
     /// The datagram is of another MoldUDP64 session.
@@ -91,7 +91,7 @@ impl Frames {
     /// Reads and checks a datagram.
     ///
     /// # Errors
-    /// The reason why the datagram is none of this feed.
+    /// The reason why the datagram is not this feed's.
     #[inline]
     pub fn frame(&mut self, datagram: &[u8]) -> Result<Framed, FrameError> {
         match self {
