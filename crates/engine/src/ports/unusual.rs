@@ -27,11 +27,15 @@ impl Port {
         is_moved
     }
 
+    /// Returns the number of packets that wait here, most of them for an address handle.
+    pub(crate) fn datagrams_waiting(&self) -> usize {
+        let datagrams = self.sending.as_ref().and_then(|sending| sending.datagrams.as_ref());
+        datagrams.map_or(0, |datagrams| datagrams.pending())
+    }
+
     /// Counts the packets that wait for an address handle as the run ends.
     pub(crate) fn count_stopped(&self) {
-        let datagrams = self.sending.as_ref().and_then(|sending| sending.datagrams.as_ref());
-        let waiting = datagrams.map_or(0, |datagrams| datagrams.pending());
-        self.stats.drops.add(DropReason::Stopped, waiting as u64);
+        self.stats.drops.add(DropReason::Stopped, self.datagrams_waiting() as u64);
     }
 
     /// Handles the completion of a send.

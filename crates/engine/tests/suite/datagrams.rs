@@ -259,19 +259,32 @@ fn what_is_answered_too_late_is_dropped() {
 #[test]
 fn a_port_without_places_sends_to_its_one_destination() {
     let text = text(9, "use = \"forward\"").replace("senders_max = 9", "peer = \"port.client3\"");
-    let registry = {
-        let mut registry = registry();
-        let spec = StageSpec { outputs: &["out"], source: true, summary: "asks once", ..StageSpec::default() };
-        registry.stage("asker", spec, |context| {
-            let (asked, answered) = (context.counter("asked"), context.counter("answered"));
-            Ok(Box::new(Once { asked, answered }))
-        });
-        registry
-    };
-    let report = run(&registry, &text).unwrap();
+    let report = run(&once(), &text).unwrap();
     assert_clean(&report);
     let expected: Vec<_> = (0..CLIENTS).map(|at| if at == 3 { [1, CLIENTS as u64] } else { [1, 0] }).collect();
     assert_eq!(answered(&report), expected);
+}
+
+/// Regression: the run was over while answers waited for their address handles, and these answers
+/// were dropped.
+#[test]
+fn a_run_ends_after_the_answers_that_wait_for_their_address_handles() {
+    for _ in 0..20 {
+        let report = run(&once(), &text(CLIENTS, "use = \"forward\"")).unwrap();
+        assert_clean(&report);
+        assert_eq!((answered(&report), report.drops), (vec![[1, 1]; CLIENTS], vec![]));
+    }
+}
+
+/// Askers with one question each, which wait for no answer.
+fn once() -> Registry {
+    let mut registry = registry();
+    let spec = StageSpec { outputs: &["out"], source: true, summary: "asks once", ..StageSpec::default() };
+    registry.stage("asker", spec, |context| {
+        let (asked, answered) = (context.counter("asked"), context.counter("answered"));
+        Ok(Box::new(Once { asked, answered }))
+    });
+    registry
 }
 
 /// Asks once, and counts its news.

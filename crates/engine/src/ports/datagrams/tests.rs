@@ -2,14 +2,24 @@
 
 use std::sync::Arc;
 
+use verbline_plan::IdlePolicy;
 use verbline_verbs::datagram::DEFAULT_QKEY;
 use verbline_verbs::{Completions, SendOptions, Status, Transport};
 
 use super::*;
-use crate::control::run_control::{Control, LcoreInbox};
-use crate::rig::{Depths, Rig};
+use crate::api::stage::Stage;
+use crate::control::run_control::{Control, LcoreInbox, Phase};
+use crate::idle::policy::Budget;
+use crate::operations::returning::Returning;
+use crate::ports::sink::{Sink, SinkStats};
+use crate::ports::tx_half::Sending;
+use crate::rig::{self, Depths, Parts, Rig};
+use crate::stats::counter::Shared;
+use crate::stats::drop_reason::DropReason;
 
 const SENDERS: usize = 4;
+/// The drain of the rig's lcores.
+const DRAIN_NS: u64 = 1_000_000_000;
 
 fn inbox() -> LcoreInbox {
     let (waker, _) = verbline_ring::doorbell().unwrap();
@@ -95,4 +105,53 @@ fn every_address_handle_that_is_asked_for_is_made() {
             }
         }
     }
+}
+
+struct Silent;
+
+impl Stage for Silent {}
+
+/// Regression: a drain did not wait for the address handles of its answers, and the run said that
+/// it was drained.
+#[test]
+fn a_drain_waits_for_address_handles_as_long_as_it_may() {
+    let rig = Rig::new(8);
+    let source = rig.source();
+    let depths = Depths { tx_wr: 8, rx_wr: 8, signal_every_wr: 8 };
+    let mut qp = rig.pd.create_qp(&Rig::spec(&source.cq, Transport::Ud, depths, 0)).unwrap();
+    rig.bring_up(&mut qp);
+    let mut datagrams = datagrams(&rig, &mut qp);
+    // The lcore never hears that the handle is made: the notice goes to another inbox.
+    let path = AhSpec::to_endpoint(&qp.endpoint());
+    let sender = datagrams.find(Sender { gid: path.gid, lid: path.lid, qpn: 7 }, path, &mut qp);
+    let mut sending = Sending::new(1, depths.signal_every_wr, depths.tx_wr as usize)
+        .with_options(Some(Returning::new(None, depths.tx_wr as usize)));
+    sending.know_peers(Some(Box::new(datagrams)));
+    let port = rig::port(0, qp, None, Some(sending), None);
+    let port_stats = Shared::clone(&port.stats);
+    let mut sink = Sink::new(8, DropReason::TxFull, SinkStats::Port(Shared::clone(&port_stats)));
+    let cache = rig.pool.cache(0).bind();
+    let mut answer = cache.get().unwrap();
+    answer.set_connection(Some(sender));
+    sink.push(answer);
+    drop(cache);
+
+    let (waker, doorbell) = verbline_ring::doorbell().unwrap();
+    let control = Arc::new(Control::new(vec![waker]));
+    let (budget, stage) = (Budget::none(IdlePolicy::Poll), Box::new(Silent));
+    let parts = Parts { budget, ports: vec![port], sinks: vec![sink], stage, source: Some(source), doorbell, burst: 4 };
+    let (mut lcore, _) = rig.lcore(&control, parts);
+    let (ends, time, began_ns) = (Arc::clone(&control), rig.time.clone(), rig.time.clock().now_ns());
+    rig.script.on_poll(move |_| {
+        time.pass(DRAIN_NS / 10);
+        // Long after the drain may last.
+        if time.clock().now_ns() - began_ns > 5 * DRAIN_NS {
+            ends.advance(Phase::Ending);
+        }
+    });
+    control.advance(Phase::Draining);
+    lcore.run().unwrap();
+    assert_eq!(control.with(|progress| progress.undelivered), 1);
+    lcore.tear_down(|stage, said| panic!("{stage}: {said}"));
+    assert_eq!(port_stats.drops.count(DropReason::Stopped), 1);
 }
