@@ -5,12 +5,14 @@ use std::mem::ManuallyDrop;
 use std::panic;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
 use std::time::Duration;
 
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::Show;
-use ratatui::crossterm::event::{Event, KeyCode, KeyEventKind, KeyModifiers, poll, read};
+use ratatui::crossterm::event::{Event, KeyCode, KeyEventKind, KeyModifiers, read};
 use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
 use rustix::event::{self, PollFd, PollFlags, Timespec};
@@ -28,6 +30,7 @@ pub(crate) struct Taken {
     pub(crate) terminal: ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>,
     /// Set by a signal that asks for the end.
     asked: Arc<AtomicBool>,
+    did: Receiver<io::Result<Did>>,
 }
 
 /// An action of the user.
@@ -61,8 +64,8 @@ impl Taken {
         enable_raw_mode()?;
         let entered = execute!(stdout(), EnterAlternateScreen);
         let terminal = entered.and_then(|()| Terminal::new(CrosstermBackend::new(stdout())));
-        match terminal {
-            Ok(terminal) => Ok(Taken { terminal: ManuallyDrop::new(terminal), asked }),
+        match terminal.and_then(|terminal| Ok((ManuallyDrop::new(terminal), listen()?))) {
+            Ok((terminal, did)) => Ok(Taken { terminal, asked, did }),
             Err(error) => {
                 give_back();
                 Err(error)
@@ -75,39 +78,40 @@ impl Taken {
     /// # Errors
     /// The terminal can't be read.
     pub(crate) fn wait(&self, patience: Duration) -> io::Result<Did> {
-        // Bytes that crossterm has already read do not make the terminal readable: its buffer comes
-        // first.
-        let mut did = self.look(Duration::ZERO)?;
-        if did == Did::Nothing {
-            did = self.look(patience)?;
-        }
-        Ok(did)
-    }
-
-    /// The user's action, once the terminal is readable or after `patience`. crossterm reads the
-    /// end of a closed terminal again and again, for as long as it waits, so it is asked only while
-    /// the terminal is open, and never to wait.
-    fn look(&self, patience: Duration) -> io::Result<Did> {
-        let is_gone = hangs_up_within(patience)?;
-        // Relaxed: the flag carries no data; a look later is soon enough.
-        if is_gone || self.asked.load(Ordering::Relaxed) {
-            return Ok(Did::Left);
-        }
-        let is_there = match poll(Duration::ZERO) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => false,
-            polled => polled?,
+        let did = match self.did.recv_timeout(patience) {
+            Ok(did) => did?,
+            Err(RecvTimeoutError::Timeout) => Did::Nothing,
+            // The reader ends after an error, and the error came first.
+            Err(RecvTimeoutError::Disconnected) => Did::Left,
         };
-        if is_there { Ok(meant(&read()?)) } else { Ok(Did::Nothing) }
+        // Relaxed: the flag carries no data; a look later is soon enough.
+        let is_left = self.asked.load(Ordering::Relaxed) || is_gone()?;
+        Ok(if is_left { Did::Left } else { did })
     }
 }
 
-/// Whether the terminal is closed. Waits until there is something to read, a signal arrives, or
-/// `patience` is over.
-fn hangs_up_within(patience: Duration) -> io::Result<bool> {
+/// Reads what the user does, in a thread of its own until the process ends. crossterm reads the end
+/// of a closed terminal again and again and never returns, so nobody may wait for it who has to
+/// leave then.
+fn listen() -> io::Result<Receiver<io::Result<Did>>> {
+    let (sender, did) = channel();
+    thread::Builder::new().name("keyboard".to_owned()).spawn(move || {
+        loop {
+            let event = read();
+            let is_last = event.is_err();
+            if sender.send(event.map(|event| meant(&event))).is_err() || is_last {
+                return;
+            }
+        }
+    })?;
+    Ok(did)
+}
+
+/// Whether the terminal is closed.
+fn is_gone() -> io::Result<bool> {
     let keyboard = stdin();
-    let mut looked = [PollFd::new(&keyboard, PollFlags::IN)];
-    let patience = Timespec::try_from(patience).unwrap_or_default();
-    match event::poll(&mut looked, Some(&patience)) {
+    let mut looked = [PollFd::new(&keyboard, PollFlags::empty())];
+    match event::poll(&mut looked, Some(&Timespec::default())) {
         Err(Errno::INTR) => Ok(false),
         polled => polled
             .map(|_| looked[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL))
