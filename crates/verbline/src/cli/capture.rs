@@ -16,7 +16,7 @@ use super::run::fail;
 use super::signals::caught;
 use super::times::end_of;
 
-/// The time until a signal is noticed.
+/// The time until a signal is noticed, and until a packet is in the file.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// The time for the run to send the rest after the request to end.
@@ -77,8 +77,14 @@ struct Taking<'a> {
 impl Taking<'_> {
     fn all(&mut self, files: &mut CaptureFiles, asked: &AtomicBool) -> Result<(), Fault> {
         let until = self.options.length.and_then(end_of);
+        let mut flushed_at = Instant::now();
         loop {
             let now = Instant::now();
+            // Where packets trickle in, no wait for one is ever in vain.
+            if now.duration_since(flushed_at) >= LOOK_EVERY {
+                files.flush().map_err(Fault::File)?;
+                flushed_at = now;
+            }
             // Relaxed: the flag publishes no data, and may be seen one look later.
             let is_enough = asked.load(Ordering::Relaxed)
                 || until.is_some_and(|until| until <= now)
@@ -92,7 +98,7 @@ impl Taking<'_> {
             }
             let patience = until.map_or(LOOK_EVERY, |until| until.saturating_duration_since(now).min(LOOK_EVERY));
             match self.blocks.next(patience) {
-                Ok(None) => files.flush().map_err(Fault::File)?,
+                Ok(None) => {}
                 Ok(Some(block)) => self.block(block.kind, &block.bytes, files).map_err(Fault::File)?,
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => return self.over(files),
                 Err(error) => return Err(Fault::Run(format!("the capture breaks off: {error}"))),
