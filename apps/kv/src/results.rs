@@ -89,7 +89,7 @@ impl Results {
         let mut outcome = Outcome::default();
         if let Some(all) = self.0.total(Measured::add) {
             let answered = report.stages.iter().filter_map(|stage| stage.counter("operations")).sum();
-            all.show(answered, &mut outcome);
+            all.show(answered, opened(report), &mut outcome);
             vanished(report, &mut outcome);
         }
         outcome
@@ -103,20 +103,31 @@ fn vanished(report: &Report, outcome: &mut Outcome) {
     }
 }
 
-/// Why no operation was measured, though `answered` were answered: the first PUTs of the keys are
-/// not measured.
-fn unmeasured(answered: u64) -> String {
-    match answered {
-        0 => "no operation was measured: see why no connection was made, or run longer".to_owned(),
-        answered => format!(
+/// Why no operation was measured, though `answered` were answered, over the `opened` connections:
+/// the first PUTs of the keys are not measured.
+fn unmeasured(answered: u64, opened: u64) -> String {
+    match (answered, opened) {
+        (0, 0) => "no operation was measured: no connection was made; see why, or run longer".to_owned(),
+        (0, opened) => format!(
+            "no operation was measured: no request was answered over the {} connections that were made; see whether \
+             the peer is a kv server, and what it says",
+            count(opened)
+        ),
+        (answered, _) => format!(
             "no operation was measured: the run was over when {answered} were answered, before every key had been put \
              once; run longer, or lower kv.keys"
         ),
     }
 }
 
+/// The connections that the clients of this plan have made.
+fn opened(report: &Report) -> u64 {
+    let ports = report.ports.iter().filter_map(|port| port.connections.as_ref());
+    ports.filter(|many| many.role == "connects").map(|many| many.opened).sum()
+}
+
 impl Measured {
-    fn show(&self, answered: u64, outcome: &mut Outcome) {
+    fn show(&self, answered: u64, opened: u64, outcome: &mut Outcome) {
         let (operations, rate) = (self.latencies.len(), self.latencies.per_second());
         outcome.json.insert("operations_per_second".into(), json!(rate));
         let _ = writeln!(outcome.text, "{} operations, {} a second", count(operations), count(rate as u64));
@@ -131,13 +142,13 @@ impl Measured {
             .map(|(name, value)| format!("{} {}", count(*value), name.replace('_', " ")))
             .collect();
         let _ = write!(outcome.text, "{}", said.join(", "));
-        self.judge(answered, outcome);
+        self.judge(answered, opened, outcome);
     }
 
-    fn judge(&self, answered: u64, outcome: &mut Outcome) {
+    fn judge(&self, answered: u64, opened: u64, outcome: &mut Outcome) {
         let Counts { stale, corrupt, malformed, .. } = self.counts;
         if self.latencies.is_empty() {
-            outcome.failures.push(unmeasured(answered));
+            outcome.failures.push(unmeasured(answered, opened));
         }
         if let Some(silent_ns) = self.silent_ns {
             outcome.json.insert("server_silent_ns".into(), json!(silent_ns));
@@ -154,7 +165,10 @@ impl Measured {
             outcome.failures.push(message);
         }
         if malformed > 0 {
-            outcome.failures.push(format!("{malformed} messages came from the server that are no replies"));
+            outcome.failures.push(format!(
+                "{malformed} messages came from the server that are no replies; see whether it is a kv server of this \
+                 version"
+            ));
         }
     }
 }

@@ -81,6 +81,11 @@ impl Peers {
         }
     }
 
+    /// Whether a connection was neither closed by the client nor lost.
+    pub(crate) fn is_open(&self, id: ConnectionId) -> bool {
+        self.slots.get(id.slot()).is_some_and(|slot| slot.is_some_and(|peer| peer.id == id))
+    }
+
     /// The connection that `begin` returned last.
     pub(crate) fn last(&self) -> Option<ConnectionId> {
         let slot = self.open.get(self.cursor)?;

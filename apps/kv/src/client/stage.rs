@@ -14,9 +14,13 @@ use super::work::{KEY_BYTES, Task, Work, name_of};
 use crate::protocol::{HEADER_BYTES, Location, Opcode, Reply, Request};
 use crate::results::{Counts, Measured, Results};
 use crate::settings::{MEANING, Settings};
+use silence::Silence;
 
 mod ending;
 mod reading;
+mod silence;
+#[cfg(test)]
+mod tests;
 
 /// To the server: requests on the packet's connection, and READs of its tables on the operation's
 /// connection.
@@ -29,9 +33,6 @@ const MALFORMED: DropReason = DropReason::Stage(0);
 /// The tag of the timer that closes a connection: no operation has this id, as the upper half of an
 /// id is never 0.
 const CLOSE_TAG: u64 = 0;
-
-/// Reconnecting takes some time, however short `kv.timeout_ms` is.
-const SILENT_NS_MIN: u64 = 1_000_000_000;
 
 /// Registers the kind of stage.
 pub(crate) fn register(registry: &mut Registry, results: &Results) {
@@ -60,8 +61,9 @@ pub(crate) fn register(registry: &mut Registry, results: &Results) {
             results: results.clone(),
             operations: stage.counter("operations"),
             timed_out: stage.counter("timed_out"),
-            heard_ns: 0,
-            stopped_ns: None,
+            silence: Silence::default(),
+            is_stopped: false,
+            drain_ns: drain_ns_of(stage),
             settings,
         }))
     };
@@ -99,6 +101,13 @@ fn needs(asked: &Asked<'_>) -> Needs {
 fn place_of(stage: &StageContext<'_>) -> u32 {
     let clients = stage.plan().stages().iter().filter(|other| other.kind == stage.kind());
     clients.take_while(|other| other.name != stage.name()).count() as u32
+}
+
+/// The budget of the drain of the stage's lcore.
+fn drain_ns_of(stage: &StageContext<'_>) -> u64 {
+    let plan = stage.plan();
+    let own = plan.stages().iter().find(|own| own.name == stage.name());
+    own.map_or(0, |own| plan[own.lcore].drain.as_nanos() as u64)
 }
 
 /// The port that the client sends to, and its number of connections.
@@ -149,14 +158,15 @@ struct Client {
     results: Results,
     operations: Counter,
     timed_out: Counter,
-    /// When the server was last heard of, and when the client was told to stop.
-    heard_ns: Tick,
-    stopped_ns: Option<Tick>,
+    silence: Silence,
+    is_stopped: bool,
+    /// How long the drain waits for answers.
+    drain_ns: u64,
 }
 
 impl Stage for Client {
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
-        if self.stopped_ns.is_some() {
+        if self.is_stopped {
             return Next::Done;
         }
         self.arm_closing(out);
@@ -170,7 +180,7 @@ impl Stage for Client {
         for packet in input.drain_front(len) {
             match Reply::read(packet.data()) {
                 Some(reply) => {
-                    self.heard_ns = out.now_ns();
+                    self.silence.heard(out.now_ns());
                     self.answered(&reply, out);
                 }
                 None => {
@@ -186,7 +196,7 @@ impl Stage for Client {
             let (tag, result) = (done.tag, done.result);
             match (result, done.into_packet()) {
                 (Ok(()), Some(packet)) => {
-                    self.heard_ns = out.now_ns();
+                    self.silence.heard(out.now_ns());
                     self.was_read(tag, packet, out);
                 }
                 // The connection is over, or the table is not where the server reported it.
@@ -211,6 +221,9 @@ impl Stage for Client {
                     if let Some(pending) = self.in_flight.take(id) {
                         self.timed_out.add(1);
                         self.count(|counts| counts.timed_out += 1);
+                        if self.peers.is_open(pending.peer) {
+                            self.silence.lost(pending.began_ns, out.now_ns());
+                        }
                         self.give_up(&pending);
                     }
                 }
@@ -222,7 +235,8 @@ impl Stage for Client {
         if event.change == ConnectionChange::Opened {
             return self.peers.open(event.connection);
         }
-        if self.peers.close(event.connection) {
+        let is_lost = self.peers.close(event.connection);
+        if is_lost {
             // The server closed it: the next server at this address has its tables elsewhere.
             self.tables.fill(None);
             self.asked = 0;
@@ -234,16 +248,25 @@ impl Stage for Client {
             let Some(pending) = self.in_flight.take(id) else { break };
             pending.timer.map(|timer| out.cancel_timer(timer));
             self.count(|counts| counts.cut_off += 1);
+            if is_lost {
+                self.silence.lost(pending.began_ns, out.now_ns());
+            }
             self.give_up(&pending);
         }
     }
 
     fn stop(&mut self, out: &mut Outputs<'_>) {
         // Operations in flight are answered in the drain, and judged.
-        self.stopped_ns = Some(out.now_ns());
+        self.is_stopped = true;
+        self.silence.stopped(out.now_ns());
         if let Some(measured) = self.measured.as_mut() {
             measured.latencies.end(out.now_ns());
         }
+    }
+
+    /// One answer shows that the server is there; others may be lost.
+    fn awaits_packets(&self) -> bool {
+        self.is_unanswered()
     }
 }
 
@@ -339,13 +362,9 @@ impl Client {
         }
     }
 
-    /// How long the server had been silent at the stop, if for longer than an operation may take. A
-    /// reply or a READ in the drain ends the silence.
-    fn silent_ns(&self) -> Option<u64> {
-        let limit_ns = SILENT_NS_MIN.max(u64::from(self.settings.timeout_ms) * 1_000_000);
-        let silent_ns = self.stopped_ns?.saturating_sub(self.heard_ns);
-        // A server that was never heard of is a failure of its own.
-        Some(silent_ns).filter(|silent_ns| self.heard_ns > 0 && *silent_ns > limit_ns)
+    /// Whether the server was not heard of since an operation in flight began.
+    fn is_unanswered(&self) -> bool {
+        self.in_flight.find(None, |pending| self.silence.is_within(pending.began_ns)).is_some()
     }
 
     fn count(&mut self, count: impl FnOnce(&mut Counts)) {
@@ -358,7 +377,10 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         if let Some(mut measured) = self.measured.take() {
-            measured.silent_ns = self.silent_ns();
+            if self.is_unanswered() {
+                self.silence.waited(self.drain_ns);
+            }
+            measured.silent_ns = self.silence.lasted_ns(u64::from(self.settings.timeout_ms) * 1_000_000);
             self.results.leave(measured);
         }
     }

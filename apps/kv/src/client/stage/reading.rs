@@ -93,6 +93,9 @@ impl Client {
         if let Some(pending) = self.in_flight.take(id) {
             pending.timer.map(|timer| out.cancel_timer(timer));
             self.count(|counts| counts.cut_off += 1);
+            if self.peers.is_open(pending.peer) {
+                self.silence.lost(pending.began_ns, out.now_ns());
+            }
             self.give_up(&pending);
         }
     }

@@ -1,0 +1,154 @@
+//! The client without a server: the test gives the answers, or none.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use verbline::cli::App;
+use verbline::plan::Machine;
+use verbline::testing::StageTest;
+use verbline_tests::root;
+
+use super::*;
+use crate::KeyValue;
+use crate::protocol::Status;
+
+/// A client, its connections, and a server of the test's own.
+struct Rig {
+    app: KeyValue,
+    client: StageTest,
+    connections: Vec<ConnectionId>,
+    values: HashMap<Vec<u8>, Vec<u8>>,
+}
+
+impl Rig {
+    /// A client that has had a few answers over each of its connections.
+    fn new(connections: usize, sets: &[&str]) -> Rig {
+        let mut rig = Rig::silent(connections, sets);
+        (0..20).for_each(|_| rig.answer(usize::MAX));
+        // It asks again.
+        rig.client.turn();
+        rig
+    }
+
+    /// A client that has had no answer.
+    fn silent(connections: usize, sets: &[&str]) -> Rig {
+        let app = KeyValue::default();
+        let mut registry = Registry::new("kv");
+        app.register(&mut registry);
+        let fixed = [
+            r#"device.nic0={provider="soft"}"#,
+            "lcore.load.cpu=allowed:0",
+            "kv.shards=1",
+            "kv.keys=8",
+            "kv.read_share=0",
+            "kv.close_every_ms=0",
+        ];
+        let most = format!("port.clients.connections={}", connections.max(1));
+        let sets = fixed.iter().chain(sets).copied().chain([&*most]);
+        let loader = Loader::new(registry.catalog(), Machine::detect()).sets(sets);
+        let plan = loader.load_path(root().join("tests/plans/kv-client.toml"));
+        let plan = plan.unwrap_or_else(|faults| panic!("{faults}"));
+        let mut client = StageTest::open(&plan, &registry, "client").unwrap_or_else(|error| panic!("{error}"));
+        let connections = (0..connections).map(|_| client.connect("clients")).collect();
+        Rig { app, client, connections, values: HashMap::new() }
+    }
+
+    /// The server answers the client's requests, up to `most` of them.
+    fn answer(&mut self, most: usize) {
+        self.client.advance(Duration::from_micros(10));
+        for packet in self.client.sent("send").into_iter().take(most) {
+            let request = Request::read(packet.data()).expect("a request");
+            let value = match request.opcode {
+                Opcode::Put => self.values.insert(request.key.to_vec(), request.value.to_vec()).map(|_| Vec::new()),
+                _ => self.values.get(request.key).cloned(),
+            };
+            let is_found = value.is_some() || request.opcode != Opcode::Get;
+            let (status, value) = (if is_found { Status::Ok } else { Status::NotFound }, value.unwrap_or_default());
+            let header = Reply::header(request.opcode, status, request.id, value.len() as u32);
+            let connection = packet.connection().expect("one of the client's");
+            let reply = self.client.packet_over(connection, &[&header, &value[..]].concat());
+            self.client.process([reply]);
+        }
+    }
+
+    /// The failures of the client at its end.
+    fn failures(self) -> Vec<String> {
+        let report = self.client.finish();
+        self.app.outcome(&report).failures
+    }
+}
+
+/// Regression: a client whose server had vanished less than a second before its end succeeded.
+#[test]
+fn requests_without_an_answer_at_the_end_are_a_failure() {
+    let mut rig = Rig::new(2, &[]);
+    rig.client.advance(Duration::from_millis(300));
+    rig.client.stop();
+    assert!(rig.client.awaits_packets(), "the requests under way");
+    let failures = rig.failures();
+    let [failure] = &failures[..] else { panic!("{failures:?}") };
+    assert!(failure.contains("no answer at the end: the server had been silent for 1.3s"), "{failure}");
+}
+
+#[test]
+fn connections_lost_under_requests_at_the_end_are_a_failure() {
+    let mut rig = Rig::new(2, &[]);
+    for connection in rig.connections.clone() {
+        rig.client.end_connection(connection, ConnectionChange::Failed { reason: "RETRY_EXC_ERR" });
+    }
+    rig.client.advance(Duration::from_millis(20));
+    rig.client.stop();
+    assert!(!rig.client.awaits_packets(), "nobody is left to answer");
+    let failures = rig.failures();
+    assert!(matches!(&failures[..], [failure] if failure.contains("silent for 20.")), "{failures:?}");
+}
+
+/// One answer is lost, and the server has given another one since: it is there.
+#[test]
+fn a_request_without_an_answer_is_no_failure_where_others_get_one() {
+    let mut rig = Rig::new(2, &[]);
+    rig.client.stop();
+    assert!(rig.client.awaits_packets());
+    rig.answer(1);
+    assert!(!rig.client.awaits_packets());
+    assert_eq!(rig.failures(), [""; 0]);
+}
+
+#[test]
+fn requests_that_are_answered_in_the_drain_are_no_failure() {
+    let mut rig = Rig::new(2, &[]);
+    rig.client.stop();
+    rig.answer(2);
+    assert!(!rig.client.awaits_packets());
+    assert_eq!(rig.failures(), [""; 0]);
+}
+
+/// A request is under way when the client closes its connection.
+#[test]
+fn requests_on_connections_that_the_client_closed_are_no_failure() {
+    let mut rig = Rig::new(1, &["kv.close_every_ms=100"]);
+    rig.client.advance(Duration::from_millis(101));
+    rig.client.stop();
+    assert!(!rig.client.awaits_packets());
+    assert_eq!(rig.failures(), [""; 0]);
+}
+
+/// Regression: a client that was connected, to a peer that is no kv server, blamed its connections.
+#[test]
+fn a_peer_that_answers_no_request_is_named_as_what_it_is() {
+    let mut rig = Rig::silent(2, &[]);
+    let requests = rig.client.sent("send");
+    for packet in &requests {
+        let echo = rig.client.packet_over(packet.connection().expect("one of the client's"), packet.data());
+        rig.client.process([echo]);
+    }
+    rig.client.stop();
+    let [unmeasured, malformed] = &rig.failures()[..] else { panic!("two failures") };
+    assert!(unmeasured.contains("no request was answered over the 2 connections"), "{unmeasured}");
+    assert!(malformed.starts_with("2 messages came from the server that are no replies"), "{malformed}");
+
+    let mut rig = Rig::silent(0, &[]);
+    rig.client.stop();
+    let [unmeasured] = &rig.failures()[..] else { panic!("one failure") };
+    assert!(unmeasured.contains("no connection was made"), "{unmeasured}");
+}
