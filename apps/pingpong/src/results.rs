@@ -19,8 +19,10 @@ pub(crate) struct Results(Arc<Mutex<Option<Measured>>>);
 struct Measured {
     half_trip_ns: Histogram<u64>,
     size_bytes: usize,
-    first_ns: u64,
-    last_ns: u64,
+    /// When the first message departed, or the warm-up ended.
+    began_ns: u64,
+    /// When the last answer came, or the run was stopped.
+    ended_ns: u64,
 }
 
 /// The measurements of a running client.
@@ -35,8 +37,22 @@ impl Timings {
     /// Allocates all memory for recording: 1 ns to 60 s at three digits.
     pub(crate) fn new(results: &Results, size_bytes: usize) -> Result<Timings, CreationError> {
         let half_trip_ns = Histogram::new_with_bounds(1, 60_000_000_000, 3)?;
-        let measured = Some(Measured { half_trip_ns, size_bytes, first_ns: 0, last_ns: 0 });
+        let measured = Some(Measured { half_trip_ns, size_bytes, began_ns: 0, ended_ns: 0 });
         Ok(Timings { measured, exchanges: 0, results: results.clone() })
+    }
+
+    /// Notes the departure of a message that follows no answer; the first begins the measurement.
+    pub(crate) fn begin(&mut self, now_ns: u64) {
+        if let Some(measured) = self.measured.as_mut().filter(|measured| measured.began_ns == 0) {
+            measured.began_ns = now_ns;
+        }
+    }
+
+    /// Ends the measurement: a time without answers before now lowers the rate.
+    pub(crate) fn end(&mut self, now_ns: u64) {
+        if let Some(measured) = self.measured.as_mut() {
+            measured.ended_ns = measured.ended_ns.max(now_ns);
+        }
     }
 
     /// Records one exchange, unless it is one of the first `warm_up`.
@@ -44,11 +60,11 @@ impl Timings {
         self.exchanges += 1;
         let Some(measured) = self.measured.as_mut() else { return };
         if self.exchanges <= warm_up {
-            measured.first_ns = now_ns;
+            measured.began_ns = now_ns;
             return;
         }
         measured.half_trip_ns.saturating_record(now_ns.saturating_sub(departed_ns) / 2);
-        measured.last_ns = now_ns;
+        measured.ended_ns = now_ns;
     }
 }
 
@@ -98,7 +114,7 @@ impl Measured {
         let (p50, p99, p999) =
             (half.value_at_quantile(0.5), half.value_at_quantile(0.99), half.value_at_quantile(0.999));
         // Each exchange is two messages.
-        let rate = 2.0 * half.len() as f64 * 1e9 / self.last_ns.saturating_sub(self.first_ns).max(1) as f64;
+        let rate = 2.0 * half.len() as f64 * 1e9 / self.ended_ns.saturating_sub(self.began_ns).max(1) as f64;
         let latency = json!({ "min": half.min(), "p50": p50, "p99": p99, "p999": p999, "max": half.max() });
         outcome.json.insert("half_round_trip_ns".into(), latency);
         outcome.json.insert("size_bytes".into(), json!(self.size_bytes));

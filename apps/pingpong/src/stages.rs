@@ -167,6 +167,7 @@ impl Stage for Client {
             debug_assert!(fits, "{} bytes in {}", self.settings.size_bytes, packet.capacity());
             self.lone.departs(out.turn(), out.fresh_ns());
             stamp(&mut packet, self.lone.departed_ns);
+            self.timings.begin(self.lone.departed_ns);
             // There is room; a plan without an output for messages counts them as dropped.
             out.send(SEND, packet);
             self.in_flight += 1;
@@ -178,9 +179,10 @@ impl Stage for Client {
         }
     }
 
-    fn stop(&mut self, _: &mut Outputs<'_>) {
+    fn stop(&mut self, out: &mut Outputs<'_>) {
         // Answers of the last turn stay unrecorded: no turn follows to time them.
         self.stopping = true;
+        self.timings.end(out.now_ns());
     }
 }
 
@@ -238,7 +240,53 @@ impl Stage for Echo {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use verbline::testing::StageTest;
+    use verbline_tests::root;
+
     use super::*;
+    use crate::PingPong;
+
+    /// Messages a second of a client that has `trips` trips of a microsecond in the middle of
+    /// `lasts`, after the exchanges that don't count.
+    fn rate(warm_up: u32, window: u32, trips: u32, lasts: Duration) -> f64 {
+        let (app, mut registry) = (PingPong::default(), Registry::new("pingpong"));
+        app.register(&mut registry);
+        let fixed = [r#"device.nic0={provider="soft"}"#, "lcore.ping.cpu=allowed:0"].map(str::to_owned);
+        let sets = [format!("pingpong.warm_up={warm_up}"), format!("pingpong.window={window}")];
+        let loader = Loader::new(registry.catalog(), Machine::detect()).sets(fixed.into_iter().chain(sets));
+        let plan = loader.load_path(root().join("config/two-processes/pingpong-client.toml"));
+        let plan = plan.unwrap_or_else(|faults| panic!("{faults}"));
+        let mut client = StageTest::open(&plan, &registry, "client").unwrap_or_else(|error| panic!("{error}"));
+        let answer = |client: &mut StageTest| {
+            client.advance(Duration::from_micros(1));
+            let echoes = client.sent("send");
+            client.process(echoes);
+        };
+        (0..warm_up).for_each(|_| answer(&mut client));
+        client.advance(lasts / 2);
+        (0..trips).for_each(|_| answer(&mut client));
+        client.turn();
+        client.advance(lasts / 2);
+        client.stop();
+        let report = client.finish();
+        app.outcome(&report).json["messages_per_second"].as_f64().expect("a rate")
+    }
+
+    /// Regression: the rate was that of the time from the first exchange to the last.
+    #[test]
+    fn a_stall_before_the_first_exchange_or_after_the_last_lowers_the_rate() {
+        for (warm_up, window) in [(0, 1), (10, 1), (0, 2), (10, 2)] {
+            let exchanges = 100 * window;
+            let rate = rate(warm_up, window, 100, Duration::from_secs(2));
+            let expected = f64::from(exchanges);
+            assert!(
+                (0.9 * expected..1.1 * expected).contains(&rate),
+                "{rate} with {warm_up} before, {window} under way"
+            );
+        }
+    }
 
     /// Recording a trip of 700 ns, and the trips after it.
     #[test]
