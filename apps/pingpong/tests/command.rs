@@ -4,8 +4,8 @@ use insta::assert_snapshot;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use verbline_tests::{
-    Program, assert_fits, assert_report_holds, assert_within_memory_sum, counted, keys_listed, normalised, two_lcores,
-    unwrapped,
+    Program, assert_fits, assert_report_holds, assert_within_memory_sum, counted, keys_listed, normalised, own_address,
+    two_lcores, unwrapped,
 };
 
 fn app() -> Program {
@@ -36,6 +36,22 @@ fn a_check_has_no_effects() {
     for plan in shipped.into_iter().chain(["tests/plans/ping", "tests/plans/pong"]) {
         app().with(["check", &format!("{plan}.toml")]).run_without_effects().exited(0);
     }
+}
+
+/// A plan whose ports have one connection each waits for its peer before it runs, and says that
+/// `--for` does not count that.
+#[test]
+fn a_server_without_a_client_says_that_its_time_has_not_begun() {
+    let address = own_address(1);
+    let sets = [
+        format!("device.nic0.address={address}"),
+        format!("port.pong.listen={address}:4420"),
+        "port.pong.connect_timeout=3s".to_owned(),
+    ];
+    let run = app().with(["run", "config/two-processes/pingpong-server.toml", "--for", "1s"]);
+    let shown = run.with(sets.iter().flat_map(|set| ["--set", set.as_str()])).run().exited(1);
+    let said = unwrapped(&shown.stderr);
+    assert!(said.contains("the 1s of --for begin once all ports are connected"), "{shown}");
 }
 
 #[test]

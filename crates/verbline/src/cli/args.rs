@@ -138,8 +138,8 @@ pub(super) struct PlanOptions {
 pub(super) struct RunOptions {
     #[command(flatten)]
     pub(super) plan: PlanOptions,
-    /// How long to run: seconds, or e.g. 500ms, 10s, 1h, or `forever`; a run ends earlier when all
-    /// its sources are done
+    /// How long to run, once connected: seconds, or e.g. 500ms, 10s, 1h, or `forever`; a run ends
+    /// earlier when all its sources are done
     #[arg(long = "for", value_name = "DURATION", default_value = FOREVER, value_parser = length)]
     pub(super) length: Length,
     /// Print one JSON report to standard output, and nothing else there

@@ -22,6 +22,9 @@ use super::signals::{ReloadRequest, StopRequest};
 use super::trace_text::kept_slowest;
 use super::{App, console, json, text};
 
+/// The user is told what the run waits for after so long.
+const WAITED_LONG: Duration = Duration::from_secs(2);
+
 /// Runs the plan and prints its report.
 pub(super) fn run(app: &dyn App, options: &RunOptions) -> ExitCode {
     // First of all: without a handler the signal ends the process.
@@ -48,7 +51,7 @@ pub(super) fn run(app: &dyn App, options: &RunOptions) -> ExitCode {
         Ok(operate) => operate,
         Err(error) => return fail(&error.to_string()),
     };
-    let running = match built.and_then(|runtime| start(runtime, &stop)) {
+    let running = match built.and_then(|runtime| start(runtime, options.length.0, &stop)) {
         Ok(running) => running,
         // A fault that only the app can find is still a fault of the plan.
         Err(EngineError::Params(diagnostic)) => return refuse(&diagnostic.into()),
@@ -90,10 +93,17 @@ fn serve(app: &dyn App, plan: &Plan, served: Options, is_quiet: bool) -> Result<
     Ok(operate)
 }
 
-/// Prints notes for the user, then connects and starts the run.
-fn start(mut runtime: Runtime, stop: &StopRequest) -> Result<Running, EngineError> {
+/// Prints notes for the user, then connects and starts the run, which lasts `length` from then on.
+fn start(mut runtime: Runtime, length: Option<Duration>, stop: &StopRequest) -> Result<Running, EngineError> {
     show_notes(runtime.notes());
-    runtime.connect(|| stop.asked())?;
+    let (began, mut untold) = (Instant::now(), length);
+    runtime.connect(|| {
+        if let Some(length) = untold.take_if(|_| began.elapsed() >= WAITED_LONG) {
+            let length = humantime::format_duration(length);
+            message(&format!("the {length} of --for begin once all ports are connected"));
+        }
+        stop.asked()
+    })?;
     runtime.start()
 }
 
