@@ -51,8 +51,8 @@ pub(crate) struct Handshake {
     pub(crate) is_discovered: bool,
     pub(crate) asks_discovery: bool,
     pub(crate) timer: Option<TimerId>,
-    /// Keep-alives that are not answered.
-    pub(crate) keep_alives: u32,
+    /// When the keep-alive was sent that is not answered.
+    pub(crate) keep_alive_ns: Option<Tick>,
     pub(crate) cntlid: u16,
     /// The message of authentication that is sent next, or was sent last.
     pub(crate) message: Option<Message>,
@@ -75,7 +75,7 @@ impl Handshake {
     /// Called when the connection has ended.
     pub(crate) fn stop(&mut self, out: &mut Outputs<'_>) {
         self.timer.take().map(|timer| out.cancel_timer(timer));
-        self.keep_alives = 0;
+        self.keep_alive_ns = None;
         self.step = Step::Nothing;
     }
 }

@@ -57,9 +57,11 @@ counts! {
         malformed,
         /// The number of times that the controller was connected.
         connected,
-        /// Keep-alives that were answered well, those that failed, and asynchronous events.
+        /// Keep-alives that were answered well, those that failed, those without an answer within
+        /// the time-out, and asynchronous events.
         kept_alive,
         not_kept_alive,
+        keep_alive_expired,
         events,
     }
 }
@@ -145,7 +147,9 @@ impl Measured {
     }
 
     fn judge(&self, outcome: &mut Outcome) {
-        let Counts { mismatches, failed, unasked, malformed, not_invalidated, not_kept_alive, .. } = self.counts;
+        let Counts {
+            mismatches, failed, unasked, malformed, not_invalidated, not_kept_alive, keep_alive_expired, ..
+        } = self.counts;
         outcome.failures.extend(self.failures.iter().cloned());
         if self.latencies.is_empty() {
             outcome.failures.push(unmeasured(self.counts.answered));
@@ -154,6 +158,7 @@ impl Measured {
             (mismatches, "blocks held another write than the last one that was answered"),
             (failed, "commands failed"),
             (not_kept_alive, "keep-alives failed"),
+            (keep_alive_expired, "keep-alives got no answer within load.keep_alive_ms, which ended their connections"),
             (unasked + malformed, "messages came from the target that answer nothing"),
             (not_invalidated, "responses did not take back the key that they were to"),
         ];

@@ -311,6 +311,9 @@ impl Stage for Initiator {
         if let Some(lost_ns) = self.lost_ns.filter(|_| !self.has_failed) {
             let lasted = duration(out.now_ns().saturating_sub(lost_ns));
             self.fail(format!("not connected at the end: the target has been gone for {lasted}; see whether it runs"));
+        } else if self.admin.is_some() && !self.handshake.is_done() && !self.has_failed {
+            let step = self.handshake.step;
+            self.fail(format!("no answer to {step:?} at the end; see whether the peer is an NVMe target, and runs"));
         }
         if let Some(measured) = self.measured.as_mut() {
             measured.latencies.end(out.now_ns());

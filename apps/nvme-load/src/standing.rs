@@ -19,13 +19,13 @@ impl Initiator {
     /// Takes a response that is not the handshake's.
     pub(crate) fn standing_answered(&mut self, response: &Response, out: &mut Outputs<'_>) {
         match response.cid {
-            KEEP_ALIVE_CID if self.handshake.keep_alives > 0 => {
-                self.handshake.keep_alives -= 1;
+            KEEP_ALIVE_CID if self.handshake.keep_alive_ns.is_some() => {
                 let is_good = response.status.is_success();
                 if !is_good {
                     tracing::warn!(status = %response.status, "a keep-alive failed");
                 }
                 self.count(|counts| *if is_good { &mut counts.kept_alive } else { &mut counts.not_kept_alive } += 1);
+                self.keep_alive_answered(out);
             }
             EVENT_CID if response.status.is_success() => {
                 self.count(|counts| counts.events += 1);
@@ -42,18 +42,46 @@ impl Initiator {
         self.send_admin(&Command::new(opcode::admin::ASYNC_EVENT_REQUEST, EVENT_CID, Sgl::NONE), out);
     }
 
+    /// The keep-alive time-out (KATO).
+    fn kato_ns(&self) -> u64 {
+        u64::from(self.settings.keep_alive_ms) * 1_000_000
+    }
+
     fn arm_keep_alive(&mut self, out: &mut Outputs<'_>) {
         if self.settings.keep_alive_ms > 0 {
-            let at_ns = out.now_ns() + u64::from(self.settings.keep_alive_ms) * 500_000;
-            self.handshake.timer = out.arm_timer(at_ns, KEEP_ALIVE);
+            self.handshake.timer = out.arm_timer(out.now_ns() + self.kato_ns() / 2, KEEP_ALIVE);
         }
     }
 
+    /// The next keep-alive is sent half a time-out after the last, or at once if that has passed.
+    fn keep_alive_answered(&mut self, out: &mut Outputs<'_>) {
+        let sent_ns = self.handshake.keep_alive_ns.take();
+        if sent_ns.is_some_and(|sent_ns| out.now_ns() >= sent_ns + self.kato_ns() / 2) {
+            self.handshake.timer.take().map(|timer| out.cancel_timer(timer));
+            self.keep_alive_due(out);
+        }
+    }
+
+    /// Sends a keep-alive, unless the last one is not answered: one at a time has this identifier.
+    /// If its answer does not come within the time-out, the host ends the association (NVMe base
+    /// specification, "Keep Alive").
     pub(crate) fn keep_alive_due(&mut self, out: &mut Outputs<'_>) {
-        if self.handshake.is_done() && !self.is_over() {
-            self.send_admin(&Command::new(opcode::admin::KEEP_ALIVE, KEEP_ALIVE_CID, Sgl::NONE), out);
-            self.handshake.keep_alives += 1;
-            self.arm_keep_alive(out);
+        if !self.handshake.is_done() || self.is_over() {
+            return;
+        }
+        match self.handshake.keep_alive_ns.map(|sent_ns| sent_ns + self.kato_ns()) {
+            Some(until_ns) if until_ns <= out.now_ns() => {
+                let keep_alive_ms = self.settings.keep_alive_ms;
+                tracing::warn!(keep_alive_ms, "no answer to a keep-alive: the connections are closed, and made anew");
+                self.count(|counts| counts.keep_alive_expired += 1);
+                self.reset(out);
+            }
+            Some(until_ns) => self.handshake.timer = out.arm_timer(until_ns, KEEP_ALIVE),
+            None => {
+                self.send_admin(&Command::new(opcode::admin::KEEP_ALIVE, KEEP_ALIVE_CID, Sgl::NONE), out);
+                self.handshake.keep_alive_ns = Some(out.now_ns());
+                self.arm_keep_alive(out);
+            }
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::interruptions::{goes_on, halves, start};
 use verbline_nvme::opcode;
 
 /// It sends all of the block.
-const HONEST: Lies = Lies { sends: |_| 0..BLOCK, refuses: &[] };
+const HONEST: Lies = Lies { sends: |_| 0..BLOCK, refuses: &[], ignores: &[] };
 
 /// Runs a load of one queue, one command at a time, for this many commands. Returns its findings,
 /// and the requests that the target received.
@@ -28,7 +28,7 @@ fn judged(port: u16, lies: Lies, commands: u64) -> Option<(Map<String, Value>, A
 fn begun(port: u16, lies: Lies) -> Option<(NvmeLoad, Running, Serving)> {
     two_lcores(["load", "load"])?;
     let serving = Serving::begin(port, lies);
-    let (_, text) = halves(port, "", "discover = false\nkeep_alive_ms = 20\n");
+    let (_, text) = halves(port, "", "discover = false\nkeep_alive_ms = 100\n");
     let [depth, share, flush, queues] =
         ["depth = 1\n", "read_share = 0.9\n", "flush_every = 4\n", "connections = 1\nrx_shared_wr = 256"];
     let text = text.replace("depth = 32\n", depth).replace("read_share = 0.7\n", share);
@@ -81,6 +81,26 @@ fn two_lcores_a_keep_alive_that_fails_is_none_that_was_answered() {
         let says = outcome.failures.iter().any(|failure| failure.contains("keep-alives failed"));
         assert_eq!(says, !refuses.is_empty(), "{outcome:?}");
     }
+}
+
+/// Regression: a keep-alive without an answer was sent again under the same identifier, and nothing
+/// was said. Now one is under way at a time, and the connections end with the time-out.
+#[test]
+fn two_lcores_a_keep_alive_without_an_answer_ends_the_connections_and_fails_the_run() {
+    let lies = Lies { ignores: &[opcode::admin::KEEP_ALIVE], ..HONEST };
+    let Some((load, running, serving)) = begun(7969, lies) else { return };
+    goes_on(&running, 10);
+    std::thread::sleep(Duration::from_millis(700));
+    let report = running.stop().unwrap_or_else(|error| panic!("{error}"));
+    let outcome = load.outcome(&report);
+    let asked = serving.end();
+    let counted = |key: &str| outcome.json["counts"][key].as_u64().expect("a count");
+    let (connected, expired) = (counted("connected"), counted("keep_alive_expired"));
+    assert!(expired > 0 && counted("kept_alive") == 0, "{outcome:?}");
+    assert!((expired..=expired + 1).contains(&u64::from(asked.keep_alives)), "one at a time: {asked:?}, {outcome:?}");
+    assert!(connected > 1 && u64::from(asked.connections) >= 2 * connected, "{asked:?}, {outcome:?}");
+    let says = outcome.failures.iter().any(|failure| failure.contains("keep-alives got no answer within"));
+    assert!(says, "{outcome:?}");
 }
 
 /// A target that is gone long before the end: the time without it is time of the run.

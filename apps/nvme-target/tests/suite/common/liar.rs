@@ -32,12 +32,16 @@ pub(crate) struct Lies {
     pub(crate) sends: fn(u32) -> Range<usize>,
     /// These commands fail, on any queue.
     pub(crate) refuses: &'static [u8],
+    /// These commands of the admin queue get no answer.
+    pub(crate) ignores: &'static [u8],
 }
 
 /// The requests that it received.
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
     pub(crate) event_requests: u32,
+    pub(crate) keep_alives: u32,
+    pub(crate) connections: u32,
 }
 
 /// A fake target serving on a thread of its own.
@@ -105,6 +109,7 @@ impl Liar {
             assert!(qp.post_recv(&mut batch).posted > 0);
             let connection = connection.expect("it is accepted");
             self.host.queues.push(Queue { tag, qp, connection, got: Vec::new(), is_deaf: false });
+            self.asked.connections += 1;
             self.qids.push(asked.qid);
         }
         self.host.poll();
@@ -123,10 +128,14 @@ impl Liar {
         if is_admin && command.opcode == opcode::admin::ASYNC_EVENT_REQUEST {
             self.asked.event_requests += 1;
         }
+        if is_admin && command.opcode == opcode::admin::KEEP_ALIVE {
+            self.asked.keep_alives += 1;
+        }
         match (command.opcode, is_admin) {
             (refused, _) if self.lies.refuses.contains(&refused) => {
                 status = Status::INVALID_OPCODE.do_not_retry();
             }
+            (ignored, true) if self.lies.ignores.contains(&ignored) => return,
             // An event request waits for ever.
             (opcode::admin::ASYNC_EVENT_REQUEST, true) => return,
             (opcode::fabrics::OPCODE, _) => result = fabrics(command),
