@@ -73,7 +73,8 @@ pub enum SnapshotOutcome {
     Equal,
     /// The book is at the same `RptSeq` and differs; it took the snapshot's levels.
     Different,
-    /// A stale book is live again, held entries included.
+    /// A stale book is live again, held entries included; or suspect, if the snapshot is from
+    /// before a gap.
     Recovered,
     /// The snapshot is older than the book.
     Old,
@@ -136,6 +137,8 @@ pub struct FortsBooks {
     at: u64,
     /// Where the current numbering began, if the numbers have started anew.
     numbered_from: Option<u64>,
+    /// The last number that the stream lost.
+    gap_upto: u64,
     scratch: DepthBook<FORTS_DEPTH>,
 }
 
@@ -157,7 +160,7 @@ impl FortsBooks {
             .collect();
         let books = Vec::with_capacity(usize::from(spec.instruments));
         let (counts, scratch) = (FortsCounts::default(), DepthBook::new());
-        Self { books, spare, spec, counts, at: 0, numbered_from: None, scratch }
+        Self { books, spare, spec, counts, at: 0, numbered_from: None, gap_upto: 0, scratch }
     }
 
     /// Totals since construction.
@@ -180,6 +183,7 @@ impl FortsBooks {
     /// Reports that the stream lost everything up to and including `last_missing`: every live book
     /// becomes suspect.
     pub fn gap(&mut self, last_missing: u64) {
+        self.gap_upto = last_missing;
         for book in &mut self.books {
             book.gap_upto = last_missing;
             if book.trust == Trust::Live {
@@ -267,6 +271,10 @@ impl FortsBooks {
                 book.compare(&self.scratch)
             }
         };
+        if outcome == SnapshotOutcome::Recovered && !covers_gap {
+            // The gap came after the snapshot, and may have held further entries.
+            book.trust = Trust::Suspect;
+        }
         self.counts.recovered += u64::from(outcome == SnapshotOutcome::Recovered);
         self.counts.equal += u64::from(outcome == SnapshotOutcome::Equal);
         self.counts.different += u64::from(outcome == SnapshotOutcome::Different);
@@ -283,7 +291,7 @@ impl FortsBooks {
         }
         let limit = self.spec.instruments;
         let book = self.spare.pop().ok_or(BooksError::InstrumentsFull { security_id, limit })?;
-        self.books.push(FortsBook { security_id, awaits_from: self.numbered_from, ..book });
+        self.books.push(FortsBook { security_id, awaits_from: self.numbered_from, gap_upto: self.gap_upto, ..book });
         Ok(self.books.len() - 1)
     }
 }

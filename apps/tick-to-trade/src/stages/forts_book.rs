@@ -15,6 +15,11 @@ use crate::framing::split_preamble;
 use crate::itch::{Side, Symbol};
 use crate::risk::{Quote, Top};
 
+mod halts;
+mod statuses;
+
+use halts::Halts;
+
 const CHANGED: OutId = OutId(0);
 const DROPS: &[&str] = &["malformed", "snapshots_full", "false_preamble", "not_in_order"];
 const MALFORMED: DropReason = DropReason::Stage(0);
@@ -52,7 +57,11 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
 /// The memory for the books, and the packet size for one update.
 fn needs(_: &Asked<'_>) -> Needs {
     Needs {
-        memory_bytes: vec![("books", BOOKS.memory_bytes()), ("updates", Updates::memory_bytes(INSTRUMENTS_MAX))],
+        memory_bytes: vec![
+            ("books", BOOKS.memory_bytes()),
+            ("updates", Updates::memory_bytes(INSTRUMENTS_MAX)),
+            ("halted instruments without a book", Halts::MEMORY_BYTES),
+        ],
         packet_bytes: vec![("an update", UPDATE_LEN_BYTES as u64)],
         ..Needs::default()
     }
@@ -67,6 +76,7 @@ struct FortsBook {
     /// Whether the market trades, by its last status. The status comes along with the snapshots,
     /// and without those no book is right either.
     is_open: bool,
+    halts: Halts,
     updates: Updates,
     /// The observations of each book.
     seen: Box<[Seen]>,
@@ -75,13 +85,6 @@ struct FortsBook {
     tally: FortsTally,
     home: Home,
 }
-
-/// The `TradSesStatus` (340) of a market that trades. Any other is a halt, an auction or a close.
-const OPEN: u32 = 2;
-
-/// The `SecurityTradingStatus` (326) of an instrument that trades. Any other is a halt, an auction,
-/// or an instrument not for trading. An instrument without a status trades.
-const TRADES: u32 = 17;
 
 /// What to do with a message's packet.
 enum Taken {
@@ -144,6 +147,7 @@ impl FortsBook {
             message: Message::new(),
             waiting: VecDeque::with_capacity(SNAPSHOTS_HELD),
             is_open: false,
+            halts: Halts::new(),
             updates: Updates::new(INSTRUMENTS_MAX, burst, CHANGED),
             seen: vec![Seen::default(); usize::from(INSTRUMENTS_MAX)].into_boxed_slice(),
             losses: 0,
@@ -160,15 +164,15 @@ impl FortsBook {
         if in_order.is_some_and(|mark| mark.lost_before) {
             self.lose(sequence);
         }
-        if self.decoder.decode(fast, &mut self.message).is_err() {
-            self.tally.malformed += 1;
-            return Taken::Dropped(MALFORMED);
-        }
-        if self.message.msg_seq_num != sequence {
-            return Taken::Dropped(FALSE_PREAMBLE);
-        }
         if anew.is_some() {
             self.begin_anew(sequence.into());
+        }
+        if let Some(reason) = self.unreadable(sequence, fast) {
+            // Its entries are lost.
+            if in_order.is_some() {
+                self.lose(sequence.saturating_add(1));
+            }
+            return Taken::Dropped(reason);
         }
         match self.message.kind {
             MessageKind::Increment if in_order.is_some() => {
@@ -177,7 +181,7 @@ impl FortsBook {
             }
             MessageKind::Increment => return Taken::Dropped(NOT_IN_ORDER),
             // Resets of the snapshots' own channel do not concern the stream.
-            MessageKind::SequenceReset if mark.is_some() => self.begin_anew(self.message.new_seq_num.into()),
+            MessageKind::SequenceReset if in_order.is_some() => self.begin_anew(self.message.new_seq_num.into()),
             MessageKind::SessionStatus => self.session(self.message.session_status),
             MessageKind::SecurityStatus => self.security(),
             MessageKind::Snapshot => {
@@ -189,6 +193,15 @@ impl FortsBook {
             _ => {}
         }
         Taken::Done
+    }
+
+    /// Decodes a message, or returns why it can't be used.
+    fn unreadable(&mut self, sequence: u32, fast: &[u8]) -> Option<DropReason> {
+        if self.decoder.decode(fast, &mut self.message).is_err() {
+            self.tally.malformed += 1;
+            return Some(MALFORMED);
+        }
+        (self.message.msg_seq_num != sequence).then_some(FALSE_PREAMBLE)
     }
 
     /// Handles a loss before this message: it may have changed any book.
@@ -206,6 +219,7 @@ impl FortsBook {
         let entries = std::mem::take(&mut self.message.entries);
         for entry in &entries {
             let applied = self.books.apply_entry(sequence, entry);
+            self.meet();
             if let Ok((index, _)) = applied {
                 self.seen[index].changes = true;
             }
@@ -239,53 +253,6 @@ impl FortsBook {
         self.tally.untold += u64::from(!self.updates.put(update));
     }
 
-    /// Takes the market's status. While the market does not trade, the books are kept, and the
-    /// strategy gets no updates.
-    fn session(&mut self, status: u32) {
-        let is_open = status == OPEN;
-        match (std::mem::replace(&mut self.is_open, is_open), is_open) {
-            (true, false) => {
-                tracing::warn!("the market does not trade (TradSesStatus {status}): nothing is traded until it does");
-                self.take_back();
-            }
-            (false, true) => tracing::info!("the market trades"),
-            _ => {}
-        }
-    }
-
-    /// Takes an instrument's status: like the market's, for one book.
-    #[cold]
-    fn security(&mut self) {
-        let (Some(security_id), Some(status)) = (self.message.security_id, self.message.trading_status) else { return };
-        // An instrument halted before its book appears must be known as halted.
-        let index = match self.books.index_of(security_id) {
-            None if status == TRADES => return,
-            Some(index) => index,
-            None => match self.books.open(security_id) {
-                Ok(index) => index,
-                // It can have no book, and so is not traded.
-                Err(_) => return,
-            },
-        };
-        let is_halted = status != TRADES;
-        if std::mem::replace(&mut self.seen[index].is_halted, is_halted) == is_halted {
-            return;
-        }
-        match is_halted {
-            true => {
-                tracing::warn!("instrument {security_id} is not traded (SecurityTradingStatus {status})");
-                self.take_back();
-            }
-            false => tracing::info!("instrument {security_id} is traded again"),
-        }
-    }
-
-    /// Whether the instrument of a book is traded.
-    #[inline]
-    fn trades(&self, index: usize) -> bool {
-        self.is_open && !self.seen[index].is_halted
-    }
-
     /// Takes back waiting updates of books that are not known to be right, or not traded.
     fn take_back(&mut self) {
         for index in 0..self.books.books().len() {
@@ -316,7 +283,9 @@ impl FortsBook {
 
     /// Compares the decoded snapshot with its book.
     fn compare(&mut self) -> Option<SnapshotOutcome> {
-        match self.books.apply_snapshot(&self.message) {
+        let applied = self.books.apply_snapshot(&self.message);
+        self.meet();
+        match applied {
             Ok((index, outcome)) => {
                 self.seen[index].equal += u64::from(outcome == SnapshotOutcome::Equal);
                 if outcome == SnapshotOutcome::Different {

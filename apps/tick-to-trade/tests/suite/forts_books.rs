@@ -221,3 +221,25 @@ fn a_held_entry_that_contradicts_takes_those_behind_it_along() {
     assert_eq!(books.apply_snapshot(&snapshot(4, &truth[4])), Ok((0, SnapshotOutcome::Recovered)));
     assert_eq!((books.books()[0].rpt_seq(), books.books()[0].depth()), (4, &truth[4]));
 }
+
+/// Regression: a book that was stale, or not there, when the stream lost something was taken for
+/// right after a snapshot from before the loss.
+#[test]
+fn a_snapshot_from_before_a_loss_leaves_its_book_suspect() {
+    let (entries, truth) = day(&[(false, 10, 2), (false, 11, 2), (false, 12, 2)]);
+    for is_known in [false, true] {
+        let mut books = FortsBooks::new(BooksSpec::default());
+        if is_known {
+            books.open(ID).expect("room");
+        }
+        books.gap(2);
+        let recovered = books.apply_snapshot(&snapshot(1, &truth[1]));
+        assert_eq!(recovered, Ok((0, SnapshotOutcome::Recovered)));
+        assert_eq!(books.books()[0].trust(), Trust::Suspect, "the second entry may have been lost");
+        let (_, outcome) = books.apply_entry(3, &entries[2]).expect("it is held");
+        assert_eq!((outcome, books.books()[0].trust()), (EntryOutcome::Held, Trust::Stale), "and was");
+        let recovered = books.apply_snapshot(&snapshot(3, &truth[3]));
+        assert_eq!(recovered, Ok((0, SnapshotOutcome::Recovered)));
+        assert_eq!(books.books()[0].trust(), Trust::Live);
+    }
+}

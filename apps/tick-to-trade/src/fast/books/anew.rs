@@ -8,7 +8,7 @@ impl FortsBooks {
     /// numbering.
     pub fn begin_anew(&mut self, next: u64) {
         let from = next.saturating_sub(1);
-        (self.at, self.numbered_from) = (from, Some(from));
+        (self.at, self.numbered_from, self.gap_upto) = (from, Some(from), 0);
         self.books.iter_mut().for_each(|book| book.begin_anew(from));
     }
 }

@@ -1,18 +1,22 @@
 //! The strategy's updates after losses, contradictions and halts.
 
+use super::statuses::{OPEN, TRADES};
 use super::*;
 use crate::fast::{Action, Decimal, Entry, EntryType, Templates};
 
 const LIVE: Mark = Mark { skip: 0, lost_before: false };
 
-/// Templates of two messages that are no increments, with the fields that the decoder keeps.
+/// Templates of messages that are no increments, with the fields that the decoder keeps.
 const TEMPLATES: &str = "<templates>
     <template name='Heartbeat' id='44'><uInt32 name='MsgSeqNum' id='34'/></template>
+    <template name='SequenceReset' id='49'><uInt32 name='MsgSeqNum' id='34'/>
+    <uInt32 name='NewSeqNo' id='36'/></template>
     <template name='SecurityStatus' id='78'><uInt32 name='MsgSeqNum' id='34'/><uInt64 name='SecurityID' id='48'/>
     <uInt32 name='SecurityTradingStatus' id='326' presence='optional'/></template></templates>";
 
 /// A presence map with the template's bit, and the template's number.
 const HEARTBEAT: [u8; 2] = [0xC0, 0x80 | 44];
+const SEQUENCE_RESET: [u8; 2] = [0xC0, 0x80 | 49];
 const SECURITY_STATUS: [u8; 2] = [0xC0, 0x80 | 78];
 
 /// A small number with its stop bit.
@@ -168,4 +172,74 @@ fn what_waits_is_taken_back_of_a_book_that_is_contradicted() {
     assert_eq!(told(&mut stage), [], "a snapshot differs");
     increment(&mut stage, 2, LIVE, bid(Action::New, 10, 2, 290));
     assert_eq!(told(&mut stage), [(0, false, 300)]);
+}
+
+/// Regression: each halted instrument without a book took the place of a book, so that instruments
+/// after the first 1,024 could have none.
+#[test]
+fn halts_of_instruments_without_a_book_take_no_place_of_one() {
+    let mut stage = stage(&[]);
+    let halt = |stage: &mut FortsBook, security_id, status| {
+        stage.message = Message {
+            kind: MessageKind::SecurityStatus,
+            security_id: Some(security_id),
+            trading_status: Some(status),
+            ..Message::new()
+        };
+        stage.security();
+    };
+    let most = 70_000;
+    (0..most).for_each(|instrument| halt(&mut stage, instrument, 2));
+    halt(&mut stage, 1, TRADES);
+    assert_eq!(stage.books.books().len(), 0);
+    // One that is halted, one that trades again, one that found no place, and one without a status.
+    for (sequence, instrument) in (1..).zip([0, 1, most - 1, most]) {
+        snapshot(&mut stage, instrument, 0, &[]);
+        increment(&mut stage, sequence, LIVE, bid(Action::New, instrument, 1, 100));
+    }
+    assert_eq!(told(&mut stage), [], "where some found no place, a new book waits for a status");
+    for instrument in [1, most - 1, most] {
+        halt(&mut stage, instrument, TRADES);
+        increment(&mut stage, 9, LIVE, bid(Action::New, instrument, 2, 110));
+    }
+    assert_eq!(told(&mut stage), [(1, false, 110), (2, false, 110), (3, false, 110)]);
+}
+
+/// Regression: a message that can't be read was dropped as if nothing had been lost, and the feed
+/// did not begin anew with it.
+#[test]
+fn a_message_that_cannot_be_read_is_a_loss_and_the_feed_begins_anew_with_it() {
+    let false_preamble = [&HEARTBEAT[..], &[field(9)]].concat();
+    for message in [&[0xFF][..], &false_preamble] {
+        let mut stage = stage(&[10]);
+        increment(&mut stage, 1, LIVE, bid(Action::New, 10, 1, 100));
+        assert!(matches!(stage.take(Some(LIVE), None, 2, message), Taken::Dropped(_)));
+        assert_eq!((told(&mut stage), stage.books.books()[0].trust()), (vec![], Trust::Suspect), "{message:?}");
+        increment(&mut stage, 3, LIVE, bid(Action::New, 10, 2, 110));
+        assert_eq!(told(&mut stage), [(0, true, 110)], "{message:?}");
+
+        assert!(matches!(stage.take(None, Some(Some(LIVE)), 1, message), Taken::Dropped(_)));
+        assert_eq!(stage.books.books()[0].trust(), Trust::Stale, "{message:?}");
+    }
+}
+
+/// The exchange starts its numbers anew in the middle of the stream, or with the first message
+/// after its own restart.
+#[test]
+fn a_sequence_reset_starts_the_numbers_anew_wherever_it_is_in_the_stream() {
+    for (mark, anew) in [(Some(LIVE), None), (None, Some(Some(LIVE)))] {
+        let mut stage = stage(&[10]);
+        let reset = [&SEQUENCE_RESET[..], &[field(1), field(50)]].concat();
+        assert!(matches!(stage.take(mark, anew, 1, &reset), Taken::Done));
+        let processed = |processed| Message {
+            kind: MessageKind::Snapshot,
+            security_id: Some(10),
+            last_msg_seq_num_processed: processed,
+            ..Message::new()
+        };
+        for (number, outcome) in [(48, SnapshotOutcome::TooEarly), (49, SnapshotOutcome::Recovered)] {
+            stage.message = processed(number);
+            assert_eq!(stage.compare(), Some(outcome), "{anew:?}");
+        }
+    }
 }
