@@ -81,8 +81,8 @@ pub enum PostStop {
     /// The QP's state does not permit posting.
     #[error("the QP is in {0}, where nothing can be posted to this queue; bring it to RTS (INIT for receives) first")]
     NotReady(QpState),
-    /// The packet's pool is not registered where the QP can reach it. Inline data is copied and
-    /// needs no registration.
+    /// The packet's pool is not registered where the QP can reach it. Inline data, which is copied,
+    /// and a packet without bytes need no registration.
     #[error("{}", not_registered(*packet_pd, *qp_pd))]
     NotRegistered {
         /// The PD of the packet's pool; 0 when the pool is registered nowhere.

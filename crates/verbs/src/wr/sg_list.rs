@@ -204,9 +204,9 @@ impl SgList {
         self.with_bytes().count()
     }
 
-    /// The PD of a part that belongs to another PD than this one.
+    /// The PD of a part in the work request that belongs to another PD than this one.
     pub(crate) fn foreign_pd(&self, pd_id: u64) -> Option<u64> {
-        self.entries.iter().map(SgEntry::pd_id).find(|&theirs| theirs != pd_id)
+        self.with_bytes().map(SgEntry::pd_id).find(|&theirs| theirs != pd_id)
     }
 
     /// Writes the work request's entries into `places`, which has space for them; returns how many.

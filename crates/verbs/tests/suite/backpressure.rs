@@ -2,7 +2,9 @@
 //! early.
 
 use crate::common::{Options, Side, hand_back, pair, pool};
-use verbline_mem::Batch;
+use verbline_mem::{Batch, Packet};
+use verbline_verbs::expert::{SgEntry, SgList};
+use verbline_verbs::rdma::{Local, OnAny, Operation, Work, WorkList};
 use verbline_verbs::{PostStop, QpState, SendOptions, Transport, WrKind};
 
 #[test]
@@ -74,6 +76,61 @@ fn a_packet_of_an_unregistered_pool_stays_with_the_caller() {
     let outcome = a.qp.post_recv(&mut batch);
     assert_eq!((outcome.posted, outcome.stop), (0, Some(PostStop::NotRegistered { packet_pd, qp_pd })));
     assert_eq!(batch.len(), 2);
+}
+
+/// A message without bytes has no SGE, and no key of inline data is checked (ibv_post_send(3)).
+#[test]
+fn a_packet_that_needs_no_registration_is_sent_whichever_way_it_is_posted() {
+    type Way = fn(&mut Side, Packet) -> Option<PostStop>;
+    fn works(a: &mut Side, work: Work) -> Option<PostStop> {
+        let mut works = WorkList::with_capacity(1);
+        works.push(work).unwrap();
+        a.qp.post_works(&mut works).stop
+    }
+    fn with(a: &mut Side, packet: Packet, options: SendOptions<OnAny>) -> Option<PostStop> {
+        let mut batch = Batch::with_capacity(1);
+        batch.push(packet).unwrap();
+        a.qp.post_send_with(&mut batch, |_, _| options).stop
+    }
+    let copied: [Way; 4] = [
+        |a, packet| a.qp.post_send_one(packet).err().map(|unposted| unposted.stop),
+        |a, packet| with(a, packet, SendOptions::default()),
+        |a, packet| works(a, Work::Send(packet)),
+        |a, packet| a.qp.rc().unwrap().send_inline(packet, SendOptions::default()).err().map(|refused| refused.reason),
+    ];
+    let kept: [Way; 5] = [
+        |a, packet| with(a, packet, SendOptions { comes_back: true, ..SendOptions::default() }),
+        |a, packet| {
+            let options = SendOptions { comes_back: true, ..SendOptions::default() };
+            works(a, Work::SendWith { packet, options })
+        },
+        |a, packet| works(a, Work::plain(Operation::send(Local::Packet(packet)))),
+        |a, packet| a.qp.rc().unwrap().send(packet, SendOptions::default()).err().map(|refused| refused.reason),
+        |a, packet| {
+            let list: SgList = [SgEntry::from(packet)].into_iter().collect();
+            works(a, Work::plain(Operation::send(Local::List(Box::new(list)))))
+        },
+    ];
+    let (mut a, mut b) = pair(&Options::new(Transport::Rc));
+    let stranger = pool("stranger", 16, 2048, 0);
+    let (cache, packet_pd, qp_pd) = (stranger.cache(0), 0, a.pd.id());
+    let packet = |len| {
+        let mut packet = cache.get().unwrap();
+        assert!(packet.set_len(len));
+        packet
+    };
+    for (len, ways) in [(0, &copied[..]), (0, &kept[..]), (8, &copied[..])] {
+        for (at, way) in ways.iter().enumerate() {
+            assert_eq!(b.post_recvs(1), 1);
+            assert_eq!(way(&mut a, packet(len)), None, "{len} bytes, way {at}");
+            assert_eq!(b.receive(1)[0].len(), len, "way {at}");
+            a.poll(hand_back);
+        }
+    }
+    // Bytes that the device reads need it: more than go inline.
+    for (at, way) in copied[..3].iter().chain(&kept).enumerate() {
+        assert_eq!(way(&mut a, packet(100)), Some(PostStop::NotRegistered { packet_pd, qp_pd }), "way {at}");
+    }
 }
 
 #[test]

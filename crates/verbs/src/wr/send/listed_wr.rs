@@ -199,11 +199,11 @@ impl SendQueue {
         if len_bytes > self.max_message_bytes as usize {
             return Err(PostStop::TooLong { len_bytes, max_bytes: self.max_message_bytes });
         }
-        // An empty packet has no SGE, inline or not.
         if sends && len_bytes.wrapping_sub(1) < self.inline_bytes as usize {
             return Ok((packet_sge(packet), INLINE));
         }
-        if packet.pd_id() != self.pd_id {
+        // An empty packet has no SGE, and so no key (`num_sge` in ibv_post_send(3)).
+        if packet.pd_id() != self.pd_id && len_bytes > 0 {
             return Err(PostStop::NotRegistered { packet_pd: packet.pd_id(), qp_pd: self.pd_id });
         }
         Ok((packet_sge(packet), 0))

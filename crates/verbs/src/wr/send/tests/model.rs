@@ -229,7 +229,7 @@ impl World {
         let mut works = WorkList::with_capacity(asked.len());
         let (mut expected, mut bad) = (Vec::new(), None);
         for (kind, asked) in asked {
-            let (work, one) = self.work(kind, Asked { foreign: false, ..asked });
+            let (work, one) = self.work(kind, asked);
             works.push(work).unwrap();
             match one {
                 Ok(one) if bad.is_none() => expected.push(one),
@@ -257,7 +257,7 @@ impl World {
         let part = |region, len| Local::Part(Part { region: KeptRegion(region), span: Span::from(8..8 + len) });
         let (operation, opcode, (region, bytes), more) = match kind {
             Kind::Send(len) | Kind::SendWith(len) => {
-                let asked = if matches!(kind, Kind::Send(_)) { plain } else { asked };
+                let asked = if let Kind::Send(_) = kind { Asked { foreign: asked.foreign, ..plain } } else { asked };
                 let packet = self.packet(len, asked);
                 let mut expected = self.send(&packet, asked);
                 if let Ok(Expected { flags, kept, .. }) = &mut expected
