@@ -37,7 +37,7 @@ const LONG: &[(&str, usize, &str)] = &[
     ("crates/sync/tests/loom.rs", 567, "one model a protocol"),
     ("crates/verbs/conformance/src/rows/mw.rs", 419, "one row a rule of memory windows"),
     ("crates/verbs/src/memory/mr.rs", 436, "a memory region, and its tests"),
-    ("crates/verbs/src/scripted_device.rs", 490, "a device for tests: one function a verb"),
+    ("crates/verbs/src/scripted_device.rs", 419, "a device for tests: one function a verb"),
 ];
 
 #[test]

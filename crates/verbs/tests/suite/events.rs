@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use verbline_verbs::{
-    CqError, Notify, Provider, SendOptions, Transport,
+    Completions, CqError, Notify, Provider, SendOptions, Transport,
     event::{AsyncEventKind, AsyncEventSource},
 };
 
@@ -164,6 +164,40 @@ fn several_cqs_share_a_channel_and_each_is_acknowledged() {
     // All events are acknowledged: destroying waits for none.
     drop((qp, second));
     drop(b);
+}
+
+/// A round of acknowledgements has places for sixteen CQs; each CQ here has two events.
+#[test]
+fn any_number_of_events_of_any_number_of_cqs_is_acknowledged_by_one_drain() {
+    let options = Options::new(Transport::Rc);
+    for cqs in [1, 2, 16, 17, 40] {
+        let (_a, mut b) = sleeping_pair(&options);
+        let context = b.context.clone();
+        let mut sides: Vec<_> = (0..cqs).map(|_| context.create_cq(64, b.channel.as_ref()).unwrap()).collect();
+        for _ in 0..2 {
+            for cq in &mut sides {
+                cq.arm(Notify::Next).unwrap().disarm();
+                // A flushed receive completes into it.
+                let mut qp = b.pd.create_qp(&crate::common::spec(&options, cq, 7)).unwrap();
+                qp.to_init(&crate::common::init_spec()).unwrap();
+                let mut batch = b.batch([&b""[..]]);
+                assert_eq!(qp.post_recv(&mut batch).posted, 1);
+                qp.to_err().unwrap();
+                let (mut completions, deadline) = (Completions::with_capacity(4), Instant::now() + PATIENCE);
+                while cq.poll(&mut completions) == 0 {
+                    assert!(Instant::now() < deadline, "the receive is flushed");
+                }
+            }
+        }
+        let armed = b.cq.arm(Notify::Next).unwrap();
+        assert_eq!(b.channel.as_mut().unwrap().take_events(armed).unwrap(), 2 * cqs);
+        let (done, wait) = mpsc::channel();
+        std::thread::spawn(move || {
+            drop(sides);
+            done.send(()).unwrap();
+        });
+        wait.recv_timeout(PATIENCE).expect("destroying a CQ does not wait for events that were read");
+    }
 }
 
 #[test]

@@ -328,6 +328,33 @@ fn what_a_device_refuses_is_counted() {
     }
 }
 
+/// A refused packet is back with the caller; but if the refusal does not name it, the device may
+/// have it, and it counts as posted. One packet and several, inline and not.
+#[test]
+fn a_packet_is_with_the_caller_or_counted_as_posted_whichever_way_it_is_refused() {
+    for lens in [&[3][..], &[3, 3], &[20], &[20, 3]] {
+        for names in [true, false] {
+            let mut rig = Rig::new(4);
+            // The first send of all goes another way: it begins a block of numbers.
+            assert_eq!(send(&mut rig, &[3]), (1, None));
+            rig.script.queues().name_refused(names);
+            rig.script.queues().take_only(0, libc::EINVAL);
+            let mut batch = Batch::with_capacity(lens.len());
+            batch.push_iter(lens.iter().map(|len| rig.packet(*len)));
+            let outcome = rig.qp.post_send(&mut batch);
+            let (taken, copied) = match names {
+                true => (0, 0),
+                false => (lens.len(), lens.iter().filter(|len| **len <= INLINE_BYTES as usize).count()),
+            };
+            let what = format!("{lens:?}, named: {names}");
+            assert_eq!((outcome.posted, outcome.inlined, batch.len()), (taken, copied, lens.len() - taken), "{what}");
+            assert!(matches!(outcome.stop, Some(PostStop::Device(_))), "{what}");
+            assert_eq!(rig.qp.sends_outstanding(), 1 + taken, "{what}");
+            assert_eq!(rig.pool.account().held as usize, lens.len() - copied, "{what}");
+        }
+    }
+}
+
 /// A device may take and forget what is posted to a queue pair that is in no state for it.
 #[test]
 fn nothing_reaches_the_device_of_a_queue_pair_that_was_reset() {

@@ -8,6 +8,8 @@ use verbline_verbs::{
     rdma::{PeerMr, Remote},
 };
 
+mod listed;
+
 fn bindable() -> Access {
     Access::LOCAL_WRITE | Access::MW_BIND
 }
@@ -132,19 +134,21 @@ fn a_window_keeps_its_memory() {
     assert_eq!(write(&mut a, &mut b, remote, b"gone"), Status::REM_ACCESS_ERR);
 }
 
+/// Connects both sides again, after an error.
+fn restart(a: &mut Side, b: &mut Side, options: &Options) {
+    for side in [&mut *a, &mut *b] {
+        side.qp.to_err().unwrap();
+        side.qp.start_drain().unwrap();
+        side.drain();
+        side.qp.to_reset().unwrap();
+        side.qp.to_init(&InitSpec { access: options.access, ..init_spec() }).unwrap();
+    }
+    connect(a, b, options);
+}
+
 #[test]
 fn a_window_whose_bind_failed_is_as_it_was() {
     let options = Options::new(Transport::Rc);
-    let restart = |a: &mut Side, b: &mut Side| {
-        for side in [&mut *a, &mut *b] {
-            side.qp.to_err().unwrap();
-            side.qp.start_drain().unwrap();
-            side.drain();
-            side.qp.to_reset().unwrap();
-            side.qp.to_init(&InitSpec { access: options.access, ..init_spec() }).unwrap();
-        }
-        connect(a, b, &options);
-    };
     for kind in [WindowKind::Type1, WindowKind::Type2] {
         let (mut a, mut b) = pair(&options);
         let (mr, closed) = (b.peer_region(4096, bindable()), b.peer_region(4096, Access::LOCAL_WRITE));
@@ -160,7 +164,7 @@ fn a_window_whose_bind_failed_is_as_it_was() {
             b.qp.rc().unwrap().bind_window(&mut window, slice, access, SendOptions::default()).unwrap();
         }
         assert_eq!(finish_all(&mut b, &mut a, 2), [Status::MW_BIND_ERR, Status::WR_FLUSH_ERR]);
-        restart(&mut a, &mut b);
+        restart(&mut a, &mut b, &options);
         if let Some(remote) = before {
             assert_eq!(write(&mut a, &mut b, remote, b"as before"), Status::SUCCESS);
         }

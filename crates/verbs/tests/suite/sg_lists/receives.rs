@@ -42,6 +42,30 @@ fn a_message_is_scattered_over_the_parts_of_a_receive() {
     }
 }
 
+/// The bytes of a WRITE with immediate are elsewhere; its completion has their number.
+#[test]
+fn a_write_with_immediate_takes_a_list_and_fills_none_of_it() {
+    for transport in [Transport::Rc, Transport::Uc] {
+        let (mut a, mut b) = pair_of(transport, 1, 2);
+        let far = b.peer_region(4096, all());
+        for len in [0, 7, 15, 16] {
+            b.qp.post_recv_scatter(list([b.packet(&[0; 10]).into(), b.packet(&[0; 5]).into()])).unwrap();
+            let (packet, to) = (a.packet(&message(3, len)), far.remote(64));
+            let options = SendOptions { imm: Some(9), ..SendOptions::default() };
+            match transport {
+                Transport::Rc => a.qp.rc().unwrap().write(packet, to, options),
+                _ => a.qp.uc().unwrap().write(packet, to, SendOptions { imm: Some(9), ..SendOptions::default() }),
+            }
+            .unwrap();
+            let (parts, byte_len, status) = receive(&mut b);
+            assert_eq!((byte_len as usize, status), (len, Status::SUCCESS), "{transport}");
+            assert_eq!((parts.len(), parts.len_bytes()), (2, 0), "{transport}, {len} bytes");
+            assert_eq!(bytes(&far, 64, len), message(3, len));
+            a.poll(hand_back);
+        }
+    }
+}
+
 #[test]
 fn receives_that_are_lists_are_nothing_else() {
     let (mut a, mut b) = pair_of(Transport::Rc, 1, 2);
