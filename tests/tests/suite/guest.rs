@@ -21,11 +21,17 @@ done
 cp \"$HOME/console\" \"$console\" && : >\"$control/begun\" && echo 0 >\"$control/exit\"
 ";
 
-/// Ends as the test wants, with every check of `test-rdma` passed.
+/// Ends as the test wants, with every check of `test-rdma` passed, once the second guest ran, too.
 const GUEST: &str = "#!/bin/bash
 . <(sed -n '/^conformance=/,/^checks=/p' \"${0%/*}/test-rdma\")
 printf 'ok    %-60s      1.0 s\\n' \"${checks[@]}\"
-exit \"$(<\"$HOME/code\")\"
+for try in {1..300}; do [ ! -e \"$HOME/second\" ] || exit \"$(<\"$HOME/code\")\"; sleep 0.1; done
+exit 124
+";
+
+/// Leaves word that it ran.
+const SECOND_GUEST: &str = "#!/bin/sh
+: >\"$HOME/second\"
 ";
 
 /// A checkout with these real scripts of the guest, and these stubs in place of others.
@@ -88,11 +94,12 @@ for name in verbs engine; do
     echo '{\"target\":{\"kind\":[\"test\"]},\"package_id\":\"crates/'$name'#0\",\"executable\":\"/bin/true\"}'
 done
 ";
-    let stubs = [("bin/cargo", tests), ("tests/guest/run", GUEST), ("tests/guest/nvme-auth", "#!/bin/sh\n")];
+    let stubs = [("bin/cargo", tests), ("tests/guest/run", GUEST), ("tests/guest/nvme-auth", SECOND_GUEST)];
     let folder = checkout(&["test-rdma", "json"], &stubs);
     for (guest, code) in [(0, 0), (125, 1), (2, 2)] {
         fs::write(folder.path().join("code"), format!("{guest}\n")).unwrap();
         let output = ran(folder.path(), &["test-rdma"]);
+        fs::remove_file(folder.path().join("second")).expect("the second guest ran beside the first");
         assert_eq!(output.status.code(), Some(code), "{guest}: {output:?}");
     }
 }
