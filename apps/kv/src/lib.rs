@@ -14,6 +14,7 @@ mod server;
 mod settings;
 mod table;
 
+use verbline::cli::so_far;
 use verbline::prelude::*;
 
 use results::Results;
@@ -39,10 +40,10 @@ impl App for KeyValue {
     }
 
     fn live(&self, report: &Report) -> String {
-        results::live(report)
+        so_far(report, "operations", "operations")
     }
 
     fn outcome(&self, report: &Report) -> Outcome {
-        self.results.outcome(report)
+        results::outcome(&self.results, report)
     }
 }

@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 
 use serde_json::json;
-use verbline::cli::{self, Latencies, Parts, count, duration};
+use verbline::cli::{Latencies, Parts, count, duration};
 use verbline::counts;
 use verbline::prelude::*;
 
@@ -18,8 +18,7 @@ pub(crate) const READ: usize = 1;
 pub(crate) const PUT: usize = 2;
 
 /// The place where the clients leave their measurements.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Results(Parts<Measured>);
+pub(crate) type Results = Parts<Measured>;
 
 /// One client's measurements and findings.
 #[derive(Clone, Debug)]
@@ -73,27 +72,15 @@ impl Measured {
     }
 }
 
-/// The live line: the number of operations so far.
-pub(crate) fn live(report: &Report) -> String {
-    cli::so_far(report, "operations", "operations")
-}
-
-impl Results {
-    /// Takes a client's part.
-    pub(crate) fn leave(&self, measured: Measured) {
-        self.0.leave(measured);
+/// The measurements as JSON and text. A plan without a client has none.
+pub(crate) fn outcome(results: &Results, report: &Report) -> Outcome {
+    let mut outcome = Outcome::default();
+    if let Some(all) = results.total(Measured::add) {
+        let answered = report.stages.iter().filter_map(|stage| stage.counter("operations")).sum();
+        all.show(answered, opened(report), &mut outcome);
+        vanished(report, &mut outcome);
     }
-
-    /// The measurements as JSON and text. A plan without a client has none.
-    pub(crate) fn outcome(&self, report: &Report) -> Outcome {
-        let mut outcome = Outcome::default();
-        if let Some(all) = self.0.total(Measured::add) {
-            let answered = report.stages.iter().filter_map(|stage| stage.counter("operations")).sum();
-            all.show(answered, opened(report), &mut outcome);
-            vanished(report, &mut outcome);
-        }
-        outcome
-    }
+    outcome
 }
 
 /// Reports where messages of operations were dropped: the cause of time-outs.

@@ -20,6 +20,7 @@ mod settings;
 mod stage;
 mod standing;
 
+use verbline::cli::so_far;
 use verbline::prelude::*;
 
 use results::Results;
@@ -47,10 +48,10 @@ impl App for NvmeLoad {
     }
 
     fn live(&self, report: &Report) -> String {
-        results::live(report)
+        so_far(report, "answered", "commands")
     }
 
     fn outcome(&self, _: &Report) -> Outcome {
-        self.results.outcome()
+        results::outcome(&self.results)
     }
 }

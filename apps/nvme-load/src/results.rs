@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 
 use serde_json::json;
-use verbline::cli::{self, Latencies, Parts, count};
+use verbline::cli::{Latencies, Parts, count};
 use verbline::counts;
 use verbline::prelude::*;
 
@@ -17,8 +17,7 @@ pub(crate) const READ: usize = 0;
 pub(crate) const WRITE: usize = 1;
 
 /// The measurements of all initiators.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Results(Parts<Measured>);
+pub(crate) type Results = Parts<Measured>;
 
 /// The measurements and findings of one initiator.
 #[derive(Clone, Debug)]
@@ -79,25 +78,13 @@ impl Measured {
     }
 }
 
-/// The live line: the number of commands so far.
-pub(crate) fn live(report: &Report) -> String {
-    cli::so_far(report, "answered", "commands")
-}
-
-impl Results {
-    /// Takes the measurements of one initiator.
-    pub(crate) fn leave(&self, measured: Measured) {
-        self.0.leave(measured);
+/// The measurements as JSON and text; none in a plan without an initiator.
+pub(crate) fn outcome(results: &Results) -> Outcome {
+    let mut outcome = Outcome::default();
+    if let Some(all) = results.total(Measured::add) {
+        all.show(&mut outcome);
     }
-
-    /// The measurements as JSON and text; none in a plan without an initiator.
-    pub(crate) fn outcome(&self) -> Outcome {
-        let mut outcome = Outcome::default();
-        if let Some(all) = self.0.total(Measured::add) {
-            all.show(&mut outcome);
-        }
-        outcome
-    }
+    outcome
 }
 
 /// The reason why no command was measured, though `answered` were answered: the first fill of the
