@@ -8,7 +8,6 @@ use verbline::prelude::*;
 
 use super::stages::{self, Waits};
 use crate::Figures;
-use crate::figures::median;
 use crate::pair::cpus;
 
 const OUT: OutId = OutId(0);
@@ -108,15 +107,5 @@ pub fn in_turn(connections: u32) -> Figures {
     let running = stages::start(&registry(), &rounds_plan(connections));
     wait_until_open(&running, connections);
     let received = |report: &Report| report.stage("sink").expect("of the plan").packets_in;
-    running.wait(Some(Duration::from_millis(100)));
-    let windows: Vec<f64> = (0..7)
-        .map(|_| {
-            let before = running.snapshot();
-            running.wait(Some(Duration::from_millis(60)));
-            let after = running.snapshot();
-            (after.elapsed_ns - before.elapsed_ns) as f64 / (received(&after) - received(&before)) as f64
-        })
-        .collect();
-    stages::finish(running);
-    Figures::of("ns", median(windows))
+    Figures::of("ns", stages::median_ns(running, 7, Duration::from_millis(60), received))
 }

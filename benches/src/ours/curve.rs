@@ -6,12 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
 use verbline::engine::Tick;
 use verbline::prelude::*;
 
 use super::lcores::preamble;
-use super::stages::{Waits, finish, start};
+use super::stages::{Waits, Wake, finish, start};
 use crate::pair::cpus;
 
 const OUT: OutId = OutId(0);
@@ -72,28 +71,16 @@ impl Stage for Arrivals {
 /// Records the age of each packet while `measures` is set.
 struct Meter {
     measures: Arc<AtomicBool>,
-    waits: Waits,
-    ns: Option<Histogram<u64>>,
+    wake: Wake,
 }
 
 impl Stage for Meter {
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
-        let now_ns = out.fresh_ns();
         // Relaxed, as everywhere here: it orders nothing.
-        if self.measures.load(Ordering::Relaxed) {
-            for packet in input.iter() {
-                if let (Some(sent), Some(ns)) = (packet.data().first_chunk(), &mut self.ns) {
-                    ns.saturating_record(now_ns.saturating_sub(u64::from_le_bytes(*sent)));
-                }
-            }
+        match self.measures.load(Ordering::Relaxed) {
+            true => self.wake.process(input, out),
+            false => input.clear(),
         }
-        input.clear();
-    }
-}
-
-impl Drop for Meter {
-    fn drop(&mut self) {
-        self.waits.put(self.ns.take());
     }
 }
 
@@ -194,8 +181,7 @@ fn registry(sources: &[(&'static str, Vec<u64>)], measures: &Arc<AtomicBool>, wa
     let spec = StageSpec { summary: "measures how long ago a packet was sent", ..StageSpec::default() };
     let (measures, waits) = (Arc::clone(measures), waits.clone());
     registry.stage("meter", spec, move |_| {
-        let ns = Some(Histogram::new_with_bounds(1, 10_000_000_000, 3)?);
-        Ok(Box::new(Meter { measures: Arc::clone(&measures), waits: waits.clone(), ns }))
+        Ok(Box::new(Meter { measures: Arc::clone(&measures), wake: Wake::new(&waits)? }))
     });
     registry
 }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use verbline::mem::{Batch, BoundCache, Packet, PoolCache};
 use verbline::verbs::QueuePair;
 use verbline::verbs::rdma::{KeepSpec, KeptRegion, Operation, Part, Remote, Span, Work, WorkList};
@@ -143,7 +144,7 @@ pub fn send_rate_on_one_core(bytes: u32) -> Figures {
 }
 
 /// A one-sided verb.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OneSided {
     /// RDMA WRITE.
     Write,

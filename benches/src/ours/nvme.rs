@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use nvme_target::NvmeTarget;
 use verbline::engine::Ended;
 use verbline::prelude::*;
@@ -32,10 +33,10 @@ const BUFFER_BYTES: u32 = 4 << 20;
 const COMMANDS: u32 = 16_384;
 
 /// The checker of the namespace's blocks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Checks {
     /// None: the blocks have no protection information.
-    #[default]
+    #[value(skip)]
     None,
     /// The target's CPU, before it answers.
     Cpu,

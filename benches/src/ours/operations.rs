@@ -10,7 +10,6 @@ use super::lcores::run_to_the_end;
 use super::messages::OneSided;
 use super::stages::{self, Waits};
 use crate::Figures;
-use crate::figures::median;
 use crate::pair::cpus;
 
 const OUT: OutId = OutId(0);
@@ -126,18 +125,8 @@ fn plan(verb: OneSided, bytes: u32, depth_wr: u32, count: &str) -> String {
 /// `messages_per_s`.
 pub fn rate(verb: OneSided, bytes: u32) -> Figures {
     let running = stages::start(&registry(), &plan(verb, bytes, 64, ""));
-    let done = |report: &Report| report.stage("operator").and_then(|stage| stage.counter("done")).unwrap_or(0) as f64;
-    running.wait(Some(Duration::from_millis(100)));
-    let windows: Vec<f64> = (0..9)
-        .map(|_| {
-            let before = running.snapshot();
-            running.wait(Some(Duration::from_millis(50)));
-            let after = running.snapshot();
-            (done(&after) - done(&before)) * 1e9 / (after.elapsed_ns - before.elapsed_ns) as f64
-        })
-        .collect();
-    stages::finish(running);
-    Figures::of("messages_per_s", median(windows))
+    let done = |report: &Report| report.stage("operator").and_then(|stage| stage.counter("done")).unwrap_or(0);
+    Figures::of("messages_per_s", 1e9 / stages::median_ns(running, 9, Duration::from_millis(50), done))
 }
 
 /// This many WRITEs of 8 bytes from a stage, `depth_wr` in flight. Ends the process.

@@ -10,6 +10,8 @@ use serde::Deserialize;
 use verbline::engine::Tick;
 use verbline::prelude::*;
 
+use crate::figures::median;
+
 /// The only output of every stage here.
 const OUT: OutId = OutId(0);
 
@@ -83,6 +85,22 @@ pub fn start(registry: &Registry, plan: &str) -> Running {
     runtime.start().unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// Warms a run up, watches it for some windows of `time`, and stops it: the median of their
+/// nanoseconds for each of what `count` counts.
+pub(super) fn median_ns(running: Running, windows: usize, time: Duration, count: impl Fn(&Report) -> u64) -> f64 {
+    running.wait(Some(Duration::from_millis(100)));
+    let ns: Vec<f64> = (0..windows)
+        .map(|_| {
+            let before = running.snapshot();
+            running.wait(Some(time));
+            let after = running.snapshot();
+            (after.elapsed_ns - before.elapsed_ns) as f64 / (count(&after) - count(&before)) as f64
+        })
+        .collect();
+    finish(running);
+    median(ns)
+}
+
 /// Stops a run and checks that every packet is back.
 ///
 /// # Panics
@@ -125,18 +143,15 @@ pub fn registry(waits: &Waits) -> Registry {
     registry.stage("timed", spec, |stage| Ok(Box::new(Timed { params: stage.params()?, armed: false, last: None })));
     let spec = StageSpec { summary: "measures how long ago a tick was made", ..StageSpec::default() };
     let waits = waits.clone();
-    registry.stage("wake", spec, move |_| {
-        let ns = Histogram::new_with_bounds(1, 10_000_000_000, 3)?;
-        Ok(Box::new(Wake { ns: Some(ns), waits: waits.clone() }))
-    });
+    registry.stage("wake", spec, move |_| Ok(Box::new(Wake::new(&waits)?)));
     registry
 }
 
 /// The length of net_null's frame.
 pub const FRAME_BYTES: usize = 64;
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
 struct SourceParams {
     /// Packets in all; unlimited if absent.
     count: Option<u64>,
@@ -145,10 +160,8 @@ struct SourceParams {
     /// one thread at a time, those can be billions of instructions.
     turns: Option<u64>,
     /// Length of each packet, bytes.
-    #[serde(default)]
     len_bytes: usize,
     /// Copies 64 bytes into each packet, like net_null with copy=1.
-    #[serde(default)]
     copy: bool,
 }
 
@@ -353,16 +366,18 @@ impl Waits {
     pub fn take(&self) -> Option<Histogram<u64>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
-
-    /// Leaves the measurements.
-    pub(crate) fn put(&self, ns: Option<Histogram<u64>>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = ns;
-    }
 }
 
-struct Wake {
+/// Measures how long ago each packet was made.
+pub(super) struct Wake {
     ns: Option<Histogram<u64>>,
     waits: Waits,
+}
+
+impl Wake {
+    pub(super) fn new(waits: &Waits) -> Result<Wake, StageError> {
+        Ok(Wake { ns: Some(Histogram::new_with_bounds(1, 10_000_000_000, 3)?), waits: waits.clone() })
+    }
 }
 
 impl Stage for Wake {
@@ -379,6 +394,6 @@ impl Stage for Wake {
 
 impl Drop for Wake {
     fn drop(&mut self) {
-        self.waits.put(self.ns.take());
+        *self.waits.0.lock().unwrap_or_else(PoisonError::into_inner) = self.ns.take();
     }
 }

@@ -11,6 +11,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use clap::builder::PossibleValue;
 use verbline::engine::WireReport;
 use verbline::mem::Batch;
 use verbline::prelude::*;
@@ -44,16 +45,6 @@ pub enum Role {
 }
 
 impl Role {
-    /// The role's name on the command line.
-    fn word(self) -> &'static str {
-        match self {
-            Role::Pong => "pong",
-            Role::Region => "region",
-            Role::Receive => "receive",
-            Role::Hold => "hold",
-        }
-    }
-
     /// The parameters of both ends.
     fn spec(self, number: u32) -> Spec {
         match self {
@@ -178,7 +169,8 @@ struct Far {
 impl Far {
     /// Starts it by a command that plays a role ([`play`]), and waits until it listens.
     fn start(mut command: Command, role: Role, number: u32) -> Far {
-        command.arg(role.word()).args([number, std::process::id()].map(|word| word.to_string()));
+        command.args(role.to_possible_value().iter().map(PossibleValue::get_name));
+        command.args([number, std::process::id()].map(|word| word.to_string()));
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = child.expect("the other process starts");
         let (orders, said) = (child.stdin.take(), child.stdout.take().expect("it is piped"));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use verbline_benches::Figures;
 
 use crate::error::RunError;
-use crate::process::{Line, tail};
+use crate::process::Line;
 
 /// A requirement of a contender: a program, and its Debian package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,9 +50,6 @@ impl Contender {
 pub(crate) fn figures(line: &Line, limit: Duration) -> Result<Figures, RunError> {
     let output = line.run(limit)?;
     let last = output.lines().rev().find(|line| line.starts_with('{'));
-    last.and_then(|json| serde_json::from_str(json).ok()).ok_or_else(|| RunError::Unreadable {
-        command: line.to_string(),
-        wanted: "figures",
-        output: tail(&output),
-    })
+    let figures = last.and_then(|json| serde_json::from_str(json).ok());
+    figures.ok_or_else(|| RunError::unreadable(line, "figures", &output))
 }

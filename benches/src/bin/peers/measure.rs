@@ -78,11 +78,11 @@ fn value(source: Source, group: &Group, figures: &[Figures]) -> Result<f64, RunE
     match source {
         Source::Known(value) => Ok(value),
         Source::Nobody => Ok(f64::NAN),
-        Source::Figure(index, name) => figures[index].value(name).ok_or_else(|| RunError::Unreadable {
-            command: group.contenders[index].commands.join("; "),
-            wanted: name,
-            output: brief(&figures[index]),
-        }),
+        Source::Figure(index, name) => {
+            let commands = || group.contenders[index].commands.join("; ");
+            let told = figures[index].value(name);
+            told.ok_or_else(|| RunError::unreadable(commands(), name, &brief(&figures[index])))
+        }
     }
 }
 

@@ -46,7 +46,7 @@ pub(crate) enum Subject {
     /// SENDs a second, sent and received on one core
     SendRateOneCore { bytes: u32 },
     /// RDMA WRITEs or READs a second
-    OneSided { verb: OneSided, bytes: u32 },
+    OneSided { verb: messages::OneSided, bytes: u32 },
     /// SENDs over this many queue pairs in turn
     QueuePairs { count: u16 },
     /// The same with one shared receive queue for all
@@ -90,7 +90,7 @@ pub(crate) enum Subject {
         spare: bool,
     },
     /// RDMA WRITEs or READs a second, from a stage
-    StageOneSided { verb: OneSided, bytes: u32 },
+    StageOneSided { verb: messages::OneSided, bytes: u32 },
     /// Messages over this many connections of a port in turn
     Connections { count: u32 },
     /// Connections that open beside one that runs, this many a second or as fast as they can
@@ -117,7 +117,7 @@ pub(crate) enum Subject {
         writes: bool,
         /// Its blocks have protection information, which that one checks
         #[arg(long)]
-        checks: Option<NvmeChecks>,
+        checks: Option<nvme::Checks>,
     },
     /// A SEND one way over UDP to another process
     WireOneWay { bytes: u32 },
@@ -131,27 +131,6 @@ pub(crate) enum Subject {
     WireFar { role: wire::Role, number: u32, of: u32 },
     /// Posts and polls for callgrind to count
     PostAndPoll { lists: u64, burst: usize },
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum NvmeChecks {
-    Cpu,
-    Device,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum OneSided {
-    Write,
-    Read,
-}
-
-impl OneSided {
-    fn ours(self) -> messages::OneSided {
-        match self {
-            OneSided::Write => messages::OneSided::Write,
-            OneSided::Read => messages::OneSided::Read,
-        }
-    }
 }
 
 /// Which feed, and books of which size.
@@ -200,8 +179,8 @@ pub(crate) fn run(subject: &Subject) -> Result<(), RunError> {
         Subject::OneWay { bytes } => messages::one_way(*bytes),
         Subject::SendRate { bytes } => messages::send_rate(*bytes),
         Subject::SendRateOneCore { bytes } => messages::send_rate_on_one_core(*bytes),
-        Subject::OneSided { verb, bytes } => messages::one_sided_rate(verb.ours(), *bytes),
-        Subject::StageOneSided { verb, bytes } => operations::rate(verb.ours(), *bytes),
+        Subject::OneSided { verb, bytes } => messages::one_sided_rate(*verb, *bytes),
+        Subject::StageOneSided { verb, bytes } => operations::rate(*verb, *bytes),
         Subject::Connections { count } => connections::in_turn(*count),
         Subject::Opening { pace_per_s } => opening::opening(*pace_per_s),
         Subject::FanOut => graph::fan_out(),
@@ -226,11 +205,7 @@ pub(crate) fn run(subject: &Subject) -> Result<(), RunError> {
         Subject::Nvme { connections, depth, writes, checks } => {
             let load = nvme::Load::reads(*connections);
             let read_share = if *writes { 0.0 } else { load.read_share };
-            let checks = match checks {
-                None => nvme::Checks::None,
-                Some(NvmeChecks::Cpu) => nvme::Checks::Cpu,
-                Some(NvmeChecks::Device) => nvme::Checks::Device,
-            };
+            let checks = checks.unwrap_or(nvme::Checks::None);
             nvme::commands(nvme::Load { depth: depth.unwrap_or(load.depth), read_share, checks, ..load })
         }
         Subject::WireOneWay { bytes } => wire::one_way(far(), *bytes),

@@ -1,5 +1,6 @@
 //! Runs a program to its end: collects its output, limits its time, and shows its command line.
 
+use std::fmt;
 use std::io::{Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -154,6 +155,13 @@ impl Drop for Running {
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
+    }
+}
+
+impl RunError {
+    /// The output of `command` lacks what is `wanted`.
+    pub(crate) fn unreadable(command: impl fmt::Display, wanted: &'static str, output: &str) -> RunError {
+        RunError::Unreadable { command: command.to_string(), wanted, output: tail(output) }
     }
 }
 

@@ -184,18 +184,8 @@ mod tests {
     use super::*;
 
     fn result(goal: Goal, ours: &[f64], peer: &[f64]) -> RowResult {
-        let (name, source) = ("r", Source::Figure(0, "ns"));
-        let row = Row {
-            name,
-            what: "w",
-            unit: "ns",
-            ours: source,
-            peer: source,
-            peer_name: "p",
-            scale: 1.0,
-            goal,
-            ratio: None,
-        };
+        let source = Source::Figure(0, "ns");
+        let row = Row { what: "w", peer_name: "p", ..Row::new("r", "ns", source, source, goal) };
         let (ours, peer) = (ours.to_vec(), peer.to_vec());
         RowResult { row, ours, peer, ratios: None, commands: Vec::new(), extra: Value::Null }
     }

@@ -44,29 +44,22 @@ fn nvme() -> Group {
         Contender { name: "nvme, one by one", ..Contender::ours("nvme 1 --depth 1") },
     ];
     let per_s = |name, what, at, goal| Row {
-        name,
         what,
-        unit: "K/s",
-        ours: Source::Figure(at, "per_s"),
-        peer: Source::Known(1e6),
         peer_name: "a million, the goal",
         scale: 1e3,
-        goal,
-        ratio: None,
+        ..Row::new(name, "K/s", Source::Figure(at, "per_s"), Source::Known(1e6), goal)
     };
     let rows = vec![
         per_s("nvme-read", "reads of 4 KiB from the NVMe-oF target, 256 under way", 0, Goal::RatioAtLeast(1.0)),
         per_s("nvme-write", "writes of 4 KiB to it, likewise", 1, Goal::Reported),
         Row {
             what: "a read of 4 KiB from it, one at a time, median",
-            unit: "µs",
-            ours: Source::Figure(2, "p50_ns"),
-            peer: Source::Nobody,
             peer_name: "none",
-            ..per_s("nvme-latency", "", 2, Goal::Reported)
+            scale: 1e3,
+            ..Row::new("nvme-latency", "µs", Source::Figure(2, "p50_ns"), Source::Nobody, Goal::Reported)
         },
     ];
-    Group { name: "nvme", contenders, rows, rounds: None, plot: None }
+    Group::new("nvme", contenders, rows)
 }
 
 /// Reads of protected blocks: checked by the device, behind a response that is already posted, and
@@ -81,15 +74,10 @@ fn nvme_protected() -> Group {
         Contender { name: "nvme, CPU, 256", ..Contender::ours("nvme 4 --checks cpu") },
     ];
     let row = |name, what, [ours, peer]: [usize; 2], goal| Row {
-        name,
         what,
-        unit: "µs",
-        ours: Source::Figure(ours, "p50_ns"),
-        peer: Source::Figure(peer, "p50_ns"),
         peer_name: "unprotected",
         scale: 1e3,
-        goal,
-        ratio: None,
+        ..Row::new(name, "µs", Source::Figure(ours, "p50_ns"), Source::Figure(peer, "p50_ns"), goal)
     };
     let [one, many] = ["a protected read of 4 KiB, one at a time, median", "the same, 256 under way, median"];
     let goal = || Goal::RatioAtMost(1.05);
@@ -99,43 +87,32 @@ fn nvme_protected() -> Group {
         row("nvme-pipelined-many", many, [4, 3], goal()),
         row("nvme-checked-many", "the same, checked by the CPU", [5, 3], Goal::Reported),
     ];
-    Group { name: "nvme-protected", contenders, rows, rounds: None, plot: None }
+    Group::new("nvme-protected", contenders, rows)
 }
 
 fn nvme_connections() -> Group {
     // The last is the most that a port of the target serves.
     let x = vec![1, 4, 16, 64, 126];
     let contenders: Vec<Contender> = x.iter().map(|count| Contender::ours(&format!("nvme {count}"))).collect();
+    let [last, first] = [contenders.len() - 1, 0].map(|at| Source::Figure(at, "ns"));
     let rows = vec![Row {
-        name: "nvme-connections",
         what: "a read of 4 KiB from the NVMe-oF target, 256 under way: over 126 connections beside 1",
-        unit: "ns",
-        ours: Source::Figure(contenders.len() - 1, "ns"),
-        peer: Source::Figure(0, "ns"),
         peer_name: "ours over one connection",
-        scale: 1.0,
-        goal: Goal::RatioAtMost(1.2),
-        ratio: None,
+        ..Row::new("nvme-connections", "ns", last, first, Goal::RatioAtMost(1.2))
     }];
     let plot = Plot { x_name: "connections, 256 reads under way in all", x, y_name: "ns a read of 4 KiB" };
-    Group { name: "nvme-connections", contenders, rows, rounds: None, plot: Some(plot) }
+    Group { plot: Some(plot), ..Group::new("nvme-connections", contenders, rows) }
 }
 
 fn random(names: [&'static str; 2], place: Place, writes: bool, what: &'static str) -> Group {
     let [name, p99] = names;
-    let row = |name, unit, figure, scale, goal| Row {
-        name,
+    let row = |name, unit, figure, goal| Row {
         what,
-        unit,
-        ours: Source::Figure(0, figure),
-        peer: Source::Figure(1, figure),
         peer_name: "fio, io_uring, fixedbufs, registerfiles",
-        scale,
-        goal,
-        ratio: None,
+        scale: 1e3,
+        ..Row::new(name, unit, Source::Figure(0, figure), Source::Figure(1, figure), goal)
     };
-    let rows =
-        vec![row(name, "K/s", "per_s", 1e3, Goal::RatioAtLeast(0.95)), row(p99, "µs", "p99_ns", 1e3, Goal::Reported)];
+    let rows = vec![row(name, "K/s", "per_s", Goal::RatioAtLeast(0.95)), row(p99, "µs", "p99_ns", Goal::Reported)];
     let contenders = vec![fio::ours(place, writes), fio::contender(place, writes)];
-    Group { name, contenders, rows, rounds: None, plot: None }
+    Group::new(name, contenders, rows)
 }

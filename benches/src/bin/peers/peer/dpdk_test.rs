@@ -11,7 +11,7 @@ use verbline_benches::pair::cpus;
 use super::{LIMIT, wait_for};
 use crate::contender::{Contender, Needs};
 use crate::error::RunError;
-use crate::process::{Line, tail};
+use crate::process::Line;
 
 pub(crate) const NEEDS: &[Needs] = &[Needs { program: "dpdk-test", package: "dpdk-dev" }];
 /// The common arguments of DPDK programs: both CPUs, no device, hugepages of its own that leave no
@@ -67,11 +67,7 @@ fn contender(
         wait_for(&mut running, "RTE>>", Duration::from_secs(20));
         running.write(&format!("{test}\nquit\n"));
         let output = running.finish(LIMIT)?;
-        parse(&output).ok_or_else(|| RunError::Unreadable {
-            command: format!("echo {test} | {line}"),
-            wanted,
-            output: tail(&output),
-        })
+        parse(&output).ok_or_else(|| RunError::unreadable(format!("echo {test} | {line}"), wanted, &output))
     };
     Contender { name, commands, needs: NEEDS, hugepages: true, run: Box::new(run) }
 }

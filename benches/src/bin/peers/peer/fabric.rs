@@ -6,7 +6,7 @@ use verbline_benches::pair::cpus;
 use super::{free_port, serve};
 use crate::contender::{Contender, Needs};
 use crate::error::RunError;
-use crate::process::{Line, tail};
+use crate::process::Line;
 
 const NEEDS: &[Needs] =
     &[Needs { program: "fi_pingpong", package: "libfabric-bin" }, Needs { program: "taskset", package: "util-linux" }];
@@ -26,19 +26,10 @@ pub(crate) fn contender(bytes: u32, iterations: u32) -> Contender {
         let port = free_port();
         let [server, client] = lines(port);
         let output = serve(&server, &client, port)?;
-        parse(&output).ok_or_else(|| RunError::Unreadable {
-            command: client.to_string(),
-            wanted: "table with `usec/xfer`",
-            output: tail(&output),
-        })
+        parse(&output).ok_or_else(|| RunError::unreadable(&client, "table with `usec/xfer`", &output))
     };
-    Contender {
-        name: "libfabric shm",
-        commands: vec![format!("{server} & {client}")],
-        needs: NEEDS,
-        hugepages: false,
-        run: Box::new(run),
-    }
+    let commands = vec![format!("{server} & {client}")];
+    Contender { name: "libfabric shm", commands, needs: NEEDS, hugepages: false, run: Box::new(run) }
 }
 
 /// Reads the column `usec/xfer` of the table's only row: a transfer is one message, one way.

@@ -14,7 +14,7 @@ use super::LIMIT;
 use crate::contender::{Contender, Needs};
 use crate::error::RunError;
 use crate::machine;
-use crate::process::{Line, tail};
+use crate::process::Line;
 
 const FIO: &[Needs] = &[Needs { program: "fio", package: "fio" }];
 const FILE_BYTES: usize = 256 << 20;
@@ -83,7 +83,7 @@ fn read(output: &str, writes: bool, line: &Line) -> Result<Figures, RunError> {
     let p99_ns = job.and_then(|job| job["clat_ns"]["percentile"]["99.000000"].as_f64());
     match (per_s, p99_ns) {
         (Some(per_s), Some(p99_ns)) if per_s > 0.0 => Ok(Figures::of("per_s", per_s).and("p99_ns", p99_ns)),
-        _ => Err(RunError::Unreadable { command: line.to_string(), wanted: "iops", output: tail(output) }),
+        _ => Err(RunError::unreadable(line, "iops", output)),
     }
 }
 

@@ -50,18 +50,30 @@ pub(crate) fn hop(library: &'static str, by: &'static str) -> Contender {
     Contender { name: library, commands, needs: CARGO, hugepages: false, run: Box::new(run) }
 }
 
-/// The path of the package's program; built at first use.
-pub(crate) fn program() -> Result<String, RunError> {
-    static BUILT: OnceLock<String> = OnceLock::new();
-    if let Some(built) = BUILT.get() {
+/// The path of a program, below the folder for work; built there at first use.
+fn built(
+    known: &'static OnceLock<String>,
+    name: &str,
+    build: impl FnOnce(&Path) -> Result<Line, RunError>,
+) -> Result<String, RunError> {
+    if let Some(built) = known.get() {
         return Ok(built.clone());
     }
-    let target = machine::work_dir()?.join("rivals");
-    eprintln!("peers: building rivals/ (once)");
-    let manifest = path(&sources().join("Cargo.toml"));
-    let line = Line::new("cargo build --release --quiet --locked --manifest-path");
-    line.args([manifest, "--target-dir".to_owned(), path(&target)]).run(BUILD_LIMIT)?;
-    Ok(BUILT.get_or_init(|| path(&target.join("release/rivals"))).clone())
+    let program = machine::work_dir()?.join(name);
+    build(&program)?.run(BUILD_LIMIT)?;
+    Ok(known.get_or_init(|| path(&program)).clone())
+}
+
+/// The path of the package's program.
+pub(crate) fn program() -> Result<String, RunError> {
+    static BUILT: OnceLock<String> = OnceLock::new();
+    built(&BUILT, "rivals/release/rivals", |_| {
+        let target = machine::work_dir()?.join("rivals");
+        eprintln!("peers: building rivals/ (once)");
+        let manifest = path(&sources().join("Cargo.toml"));
+        let line = Line::new("cargo build --release --quiet --locked --manifest-path");
+        Ok(line.args([manifest, "--target-dir".to_owned(), path(&target)]))
+    })
 }
 
 /// `rivals/dpdk.c` with this subject: figures of rte_mempool, rte_mbuf or rte_ring.
@@ -81,13 +93,12 @@ pub(crate) fn udp(name: &'static str, arguments: &str) -> Contender {
 
 fn udp_program() -> Result<String, RunError> {
     static BUILT: OnceLock<String> = OnceLock::new();
-    if let Some(built) = BUILT.get() {
-        return Ok(built.clone());
-    }
-    let program = machine::work_dir()?.join("rivals-udp");
-    let line = Line::new("cc -O3 -Wall -Wextra -Werror -o");
-    line.args([path(&program), path(&sources().join("udp.c"))]).run(BUILD_LIMIT)?;
-    Ok(BUILT.get_or_init(|| path(&program)).clone())
+    built(&BUILT, "rivals-udp", |program| Ok(cc(program, "udp.c")))
+}
+
+/// A C program's compilation; DPDK's own build uses -O3.
+fn cc(program: &Path, source: &str) -> Line {
+    Line::new("cc -O3 -Wall -Wextra -Werror -o").args([path(program), path(&sources().join(source))])
 }
 
 fn dpdk_figures(subject: &str) -> Result<Figures, RunError> {
@@ -97,16 +108,11 @@ fn dpdk_figures(subject: &str) -> Result<Figures, RunError> {
 
 fn dpdk_program() -> Result<String, RunError> {
     static BUILT: OnceLock<String> = OnceLock::new();
-    if let Some(built) = BUILT.get() {
-        return Ok(built.clone());
-    }
-    let program = machine::work_dir()?.join("rivals-dpdk");
-    let flags = |what: &str| Line::new(&format!("pkg-config {what} libdpdk")).run(Duration::from_secs(20));
-    let (cflags, libs) = (flags("--cflags")?, flags("--libs")?);
-    // DPDK's own build uses -O3.
-    let line = Line::new("cc -O3 -Wall -Wextra -Werror -o").args([path(&program), path(&sources().join("dpdk.c"))]);
-    line.args(cflags.split_whitespace()).args(libs.split_whitespace()).run(BUILD_LIMIT)?;
-    Ok(BUILT.get_or_init(|| path(&program)).clone())
+    built(&BUILT, "rivals-dpdk", |program| {
+        let flags = |what: &str| Line::new(&format!("pkg-config {what} libdpdk")).run(Duration::from_secs(20));
+        let (cflags, libs) = (flags("--cflags")?, flags("--libs")?);
+        Ok(cc(program, "dpdk.c").args(cflags.split_whitespace()).args(libs.split_whitespace()))
+    })
 }
 
 fn path(path: &Path) -> String {

@@ -9,7 +9,7 @@ use super::LIMIT;
 use super::dpdk_test::eal;
 use crate::contender::{Contender, Needs};
 use crate::error::RunError;
-use crate::process::{Line, tail};
+use crate::process::Line;
 
 const NEEDS: &[Needs] = &[Needs { program: "dpdk-testpmd", package: "dpdk-dev" }];
 /// Long enough for three statistics after the first, which includes the start.
@@ -30,11 +30,7 @@ pub(crate) fn contender(name: &'static str, mode: &'static str, copy: bool) -> C
         std::thread::sleep(TIME);
         running.interrupt();
         let output = running.finish(LIMIT)?;
-        parse(&output).ok_or_else(|| RunError::Unreadable {
-            command: line.to_string(),
-            wanted: "`Tx-pps:` of both ports",
-            output: tail(&output),
-        })
+        parse(&output).ok_or_else(|| RunError::unreadable(&line, "`Tx-pps:` of both ports", &output))
     };
     Contender { name, commands, needs: NEEDS, hugepages: true, run: Box::new(run) }
 }

@@ -6,7 +6,7 @@ use verbline_benches::pair::cpus;
 use super::{free_port, serve};
 use crate::contender::{Contender, Needs};
 use crate::error::RunError;
-use crate::process::{Line, tail};
+use crate::process::Line;
 
 const NEEDS: &[Needs] = &[Needs { program: "ucx_perftest", package: "ucx-utils" }];
 
@@ -38,11 +38,7 @@ fn run(test: &Test) -> Result<Figures, RunError> {
     let port = free_port();
     let [server, client] = lines(test, Some(port));
     let output = serve(&server, &client, port)?;
-    parse(&output).ok_or_else(|| RunError::Unreadable {
-        command: client.to_string(),
-        wanted: "line `Final:`",
-        output: tail(&output),
-    })
+    parse(&output).ok_or_else(|| RunError::unreadable(&client, "line `Final:`", &output))
 }
 
 fn lines(test: &Test, port: Option<u16>) -> [Line; 2] {
