@@ -39,24 +39,30 @@ impl<T: Since + Clone> Since for Option<T> {
     }
 }
 
-/// Declares the part of the report that a client reads, with its values and its counters.
+/// Declares the part of the report that a client reads, with its values and its counters. A key
+/// without a type is a number.
 macro_rules! seen {
+    (@kind) => { u64 };
+    (@kind $kind:ty) => { $kind };
     ($($(#[$doc:meta])* $name:ident $(by $($key:ident)+)? {
-        is { $($field:ident: $kind:ty,)* }
-        counts { $($counter:ident: $counted:ty,)* }
+        $(is { $($field:ident $(: $kind:ty)?),* $(,)? })?
+        $(counts { $($counter:ident $(: $counted:ty)?),* $(,)? })?
     })+) => {
         $(
             $(#[$doc])*
             #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
             #[expect(missing_docs, reason = "docs/report.schema.json and the engine's types say what each key is")]
-            pub struct $name { $(pub $field: $kind,)* $(pub $counter: $counted,)* }
+            pub struct $name {
+                $($(pub $field: seen!(@kind $($kind)?),)*)?
+                $($(pub $counter: seen!(@kind $($counted)?),)*)?
+            }
 
             impl Since for $name {
                 fn since(&self, earlier: &$name) -> $name {
                     let _ = earlier;
                     $name {
-                        $($field: self.$field.clone(),)*
-                        $($counter: self.$counter.since(&earlier.$counter),)*
+                        $($($field: self.$field.clone(),)*)?
+                        $($($counter: self.$counter.since(&earlier.$counter),)*)?
                     }
                 }
             }
@@ -73,307 +79,146 @@ macro_rules! seen {
 seen! {
     /// A run's report so far.
     Seen {
-        is {
-            plan: String,
-            connections: Vec<Connection>,
-            pools: Vec<Pool>,
-            failures: Vec<Failure>,
-        }
+        is { plan: String, connections: Vec<Connection>, pools: Vec<Pool>, failures: Vec<Failure> }
         counts {
-            elapsed_ns: u64,
-            lcores: Vec<Lcore>,
-            stages: Vec<Stage>,
-            ports: Vec<Port>,
-            rings: Vec<Ring>,
-            injectors: Vec<Injector>,
-            drops: Vec<Drop>,
-            packets: Packets,
+            elapsed_ns, lcores: Vec<Lcore>, stages: Vec<Stage>, ports: Vec<Port>, rings: Vec<Ring>,
+            injectors: Vec<Injector>, drops: Vec<Drop>, packets: Packets,
         }
     }
 
     /// One lcore.
     Lcore by name {
-        is {
-            name: String,
-            cpu: u64,
-            plan_cpu: u64,
-            policy: String,
-            spin_ns: u64,
-            dwell_ns: u64,
-            stall_max_ns: u64,
-        }
+        is { name: String, cpu, plan_cpu, policy: String, spin_ns, dwell_ns, stall_max_ns }
         counts {
-            loops: u64,
-            busy_loops: u64,
-            busy_ns: u64,
-            idle_ns: u64,
-            asleep_ns: u64,
-            stolen_ns: u64,
-            sleeps: u64,
-            armed_in_vain: u64,
-            stalls: u64,
-            rescues: u64,
-            wakes: Vec<Wake>,
-            wake_late: Times,
+            loops, busy_loops, busy_ns, idle_ns, asleep_ns, stolen_ns, sleeps, armed_in_vain, stalls, rescues,
+            wakes: Vec<Wake>, wake_late: Times,
         }
     }
 
     /// Sleeps that one cause ended.
     Wake by cause {
-        is {
-            cause: String,
-        }
-        counts {
-            count: u64,
-        }
+        is { cause: String }
+        counts { count }
     }
 
     /// One stage.
     Stage by name {
-        is {
-            name: String,
-            kind: String,
-            lcore: String,
-            batch_max: u64,
-            counters: Vec<Counter>,
-        }
+        is { name: String, kind: String, lcore: String, batch_max, counters: Vec<Counter> }
         counts {
-            busy_ns: u64,
-            calls: u64,
-            polls: u64,
-            packets_in: u64,
-            packets_out: u64,
-            timed: u64,
-            alloc_failed: u64,
-            call_times: Times,
+            busy_ns, calls, polls, packets_in, packets_out, timed, alloc_failed, call_times: Times,
             histograms: Option<Vec<Histogram>>,
         }
     }
 
     /// Times that a stage measures itself. Older runs have no list of them.
     Histogram by name {
-        is {
-            name: String,
-        }
-        counts {
-            times: Times,
-        }
+        is { name: String }
+        counts { times: Times }
     }
 
     /// How long something took.
     Times {
-        is {
-            max_ns: u64,
-        }
-        counts {
-            count: u64,
-            sum_ns: u64,
-            bins: Vec<TimeBin>,
-        }
+        is { max_ns }
+        counts { count, sum_ns, bins: Vec<TimeBin> }
     }
 
     /// Times of about one length.
     TimeBin by below_ns {
-        is {
-            below_ns: u64,
-        }
-        counts {
-            count: u64,
-        }
+        is { below_ns }
+        counts { count }
     }
 
     /// A figure of a stage's own.
     Counter {
-        is {
-            name: String,
-            value: u64,
-        }
-        counts {}
+        is { name: String, value }
     }
 
     /// One port.
     Port by name {
         is {
-            name: String,
-            lcore: String,
-            device: String,
-            transport: String,
-            down: bool,
-            down_reason: Option<String>,
-            link_down: bool,
+            name: String, lcore: String, device: String, transport: String, down: bool,
+            down_reason: Option<String>, link_down: bool,
         }
         counts {
-            rx_packets: u64,
-            rx_bytes: u64,
-            tx_packets: u64,
-            tx_bytes: u64,
-            tx_posts: u64,
-            rx_starved: u64,
-            errors: Vec<Status>,
-            connections: Option<Connections>,
-            operations: Option<Operations>,
+            rx_packets, rx_bytes, tx_packets, tx_bytes, tx_posts, rx_starved, errors: Vec<Status>,
+            connections: Option<Connections>, operations: Option<Operations>,
         }
     }
 
     /// Completions with one error status.
     Status by status {
-        is {
-            status: String,
-        }
-        counts {
-            count: u64,
-        }
+        is { status: String }
+        counts { count }
     }
 
     /// The connections of a port that may have many.
     Connections {
-        is {
-            max: u64,
-            role: String,
-            open: u64,
-        }
-        counts {
-            opened: u64,
-            closed: u64,
-            failed: u64,
-            requests: u64,
-        }
+        is { max, role: String, open }
+        counts { opened, closed, failed, requests }
     }
 
     /// The operations of a port.
     Operations {
-        is {
-            under_way: u64,
-        }
-        counts {
-            kinds: Vec<OperationKind>,
-        }
+        is { under_way }
+        counts { kinds: Vec<OperationKind> }
     }
 
     /// Operations of one kind.
     OperationKind by kind {
-        is {
-            kind: String,
-        }
-        counts {
-            posted: u64,
-            completed: u64,
-            failed: u64,
-            bytes: u64,
-        }
+        is { kind: String }
+        counts { posted, completed, failed, bytes }
     }
 
     /// A connection by address.
     Connection {
         is {
-            port: String,
-            role: String,
-            address: String,
-            peer_address: String,
-            state: String,
-            reason: Option<String>,
-            attempts: u64,
-            times_connected: u64,
-            last_error: Option<String>,
-            wire: Option<Incidents>,
+            port: String, role: String, address: String, peer_address: String, state: String,
+            reason: Option<String>, attempts, times_connected, last_error: Option<String>, wire: Option<Incidents>,
         }
-        counts {}
     }
 
     /// Faults of the packets of a connection over UDP.
     Incidents {
-        is {}
-        counts {
-            retransmitted: u64,
-        }
+        counts { retransmitted }
     }
 
     /// One ring.
     Ring by name {
-        is {
-            name: String,
-            producer: String,
-            consumer: String,
-            depth: u64,
-            most: u64,
-        }
-        counts {
-            pushed: u64,
-            popped: u64,
-            full: u64,
-        }
+        is { name: String, producer: String, consumer: String, depth, most }
+        counts { pushed, popped, full }
     }
 
     /// One injector.
     Injector by name {
-        is {
-            name: String,
-            stage: String,
-            depth: u64,
-            most: u64,
-        }
-        counts {
-            pushed: u64,
-            popped: u64,
-            refused_full: u64,
-            refused_no_packet: u64,
-            refused_too_long: u64,
-            refused_stopped: u64,
-        }
+        is { name: String, stage: String, depth, most }
+        counts { pushed, popped, refused_full, refused_no_packet, refused_too_long, refused_stopped }
     }
 
     /// One pool.
     Pool {
-        is {
-            name: String,
-            packets: u64,
-            free: u64,
-            cached: u64,
-            held: u64,
-        }
-        counts {}
+        is { name: String, packets, free, cached, held }
     }
 
     /// Packets dropped at one place for one reason.
     Drop by place reason {
-        is {
-            place: String,
-            reason: String,
-        }
-        counts {
-            packets: u64,
-        }
+        is { place: String, reason: String }
+        counts { packets }
     }
 
     /// All packets of all pools.
     Packets {
-        is {
-            held: u64,
-            holders: Vec<Holder>,
-        }
-        counts {
-            taken: u64,
-            returned: u64,
-        }
+        is { held, holders: Vec<Holder> }
+        counts { taken, returned }
     }
 
     /// Packets that one place holds.
     Holder {
-        is {
-            place: String,
-            packets: u64,
-        }
-        counts {}
+        is { place: String, packets }
     }
 
     /// The reason why the run failed.
     Failure {
-        is {
-            lcore: String,
-            stage: Option<String>,
-            message: String,
-        }
-        counts {}
+        is { lcore: String, stage: Option<String>, message: String }
     }
 }
 
