@@ -39,9 +39,7 @@ impl Cgroup {
         let enter = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", self.0.display());
         ["sh".to_owned(), "-c".to_owned(), enter, "sh".to_owned()]
     }
-}
 
-impl Cgroup {
     /// Its folder.
     pub fn folder(&self) -> &Path {
         &self.0

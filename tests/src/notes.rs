@@ -31,25 +31,22 @@ pub(crate) fn taken_out(said: &str, taken_away: &[Lack]) -> (Vec<SaidNote>, Stri
     let (mut notes, mut rest) = (Vec::<SaidNote>::new(), String::new());
     let mut lines = said.split_inclusive('\n').peekable();
     while let Some(line) = lines.next() {
-        // Other programs on the machine are not the test's concern: such a warning may come or not.
-        if line.starts_with("warning[stolen-time]: ") {
-            let mut text = line.to_owned();
-            while let Some(more) = lines.next_if(|line| line.starts_with("  ")) {
-                text.push_str(more);
-            }
-            crate::assert_fits(&text);
-            assert!(text.contains(" was stolen ") && text.contains("\n  = help: "), "{text}\n--- in\n{said}");
-            continue;
-        }
-        let Some((code, _)) = line.strip_prefix("note[").and_then(|after| after.split_once("]: ")) else {
+        let is_stolen = line.starts_with("warning[stolen-time]: ");
+        let code = line.strip_prefix("note[").and_then(|after| Some(after.split_once("]: ")?.0));
+        if !is_stolen && code.is_none() {
             rest.push_str(line);
             continue;
-        };
+        }
         let mut text = line.to_owned();
         while let Some(more) = lines.next_if(|line| line.starts_with("  ")) {
             text.push_str(more);
         }
         crate::assert_fits(&text);
+        // Other programs on the machine are not the test's concern: such a warning may come or not.
+        let Some(code) = code else {
+            assert!(text.contains(" was stolen ") && text.contains("\n  = help: "), "{text}\n--- in\n{said}");
+            continue;
+        };
         let lack = Lack::ALL.into_iter().find(|lack| lack.code() == code);
         let lack = lack.unwrap_or_else(|| panic!("no note has this code: {text}\n--- in\n{said}"));
         assert!(notes.iter().all(|known| known.lack != lack), "said twice: {text}\n--- in\n{said}");

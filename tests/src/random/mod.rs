@@ -14,6 +14,7 @@
 
 mod clerk;
 mod draft;
+mod drawn;
 mod gate;
 mod gather;
 mod judge;
