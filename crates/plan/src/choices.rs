@@ -7,24 +7,72 @@ use std::ops::BitOr;
 
 use crate::ids::PortId;
 
-/// The stack that a device belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Provider {
-    /// libibverbs and the kernel.
-    Kernel,
-    /// The software RNIC in this process.
-    Soft,
+/// Declares the choices of a key, each with its word in a plan; the first is the default, if the
+/// key has one.
+macro_rules! words {
+    ($($(#[$about:meta])* $name:ident, $count:literal { $($(#[$doc:meta])* $one:ident = $word:literal,)+ })+) => {$(
+        $(#[$about])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum $name { $($(#[$doc])* $one,)+ }
+
+        impl $name {
+            /// Every choice, by its word.
+            pub(crate) const WORDS: [(&'static str, $name); $count] = [$(($word, $name::$one)),+];
+
+            /// As a plan writes it.
+            pub fn word(self) -> &'static str {
+                match self { $($name::$one => $word,)+ }
+            }
+        }
+    )+};
 }
 
-impl Provider {
-    pub(crate) const ALL: [Provider; 2] = [Provider::Soft, Provider::Kernel];
+words! {
+    /// The stack that a device belongs to.
+    Provider, 2 {
+        /// The software RNIC in this process.
+        Soft = "soft",
+        /// libibverbs and the kernel.
+        Kernel = "kernel",
+    }
 
-    /// As a plan writes it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Provider::Kernel => "kernel",
-            Provider::Soft => "soft",
-        }
+    /// An lcore's behaviour without work.
+    IdlePolicy, 3 {
+        /// Spins for the budget, then arms and sleeps.
+        Adaptive = "adaptive",
+        /// Spins forever.
+        Poll = "poll",
+        /// Arms and sleeps at once.
+        Event = "event",
+    }
+
+    /// A full ring's treatment of packets that it has no room for.
+    WhenFull, 3 {
+        /// New packets are refused: they stay with the stage, or are dropped.
+        Refuse = "refuse",
+        /// The oldest packets are dropped.
+        Displace = "displace",
+        /// The stages that fill the ring are not run until there is room.
+        Hold = "hold",
+    }
+
+    /// How a spread deals out its packets.
+    SpreadBy, 3 {
+        /// Each packet goes to the target of its mark, which is its key: the same key always goes
+        /// to the same target.
+        Key = "key",
+        /// Each packet goes to the next target in turn that has room.
+        RoundRobin = "round-robin",
+        /// Each target gets one: the packet, or a copy of it from the stage's pool.
+        Copy = "copy",
+    }
+
+    /// The rule by which the ports of a shared listener get connections.
+    Placement, 2 {
+        /// The port with the fewest connections is next.
+        Fewest = "fewest",
+        /// The ports take turns.
+        RoundRobin = "round-robin",
     }
 }
 
@@ -70,98 +118,6 @@ impl fmt::Display for Cpu {
         match self {
             Cpu::Number(number) => number.fmt(f),
             Cpu::Allowed(place) => write!(f, "{}{place}", Cpu::ALLOWED),
-        }
-    }
-}
-
-/// An lcore's behaviour without work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum IdlePolicy {
-    /// Spins forever.
-    Poll,
-    /// Arms and sleeps at once.
-    Event,
-    /// Spins for the budget, then arms and sleeps.
-    Adaptive,
-}
-
-impl IdlePolicy {
-    /// As a plan writes it.
-    pub fn word(self) -> &'static str {
-        match self {
-            IdlePolicy::Poll => "poll",
-            IdlePolicy::Event => "event",
-            IdlePolicy::Adaptive => "adaptive",
-        }
-    }
-}
-
-/// A full ring's treatment of packets that it has no room for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum WhenFull {
-    /// New packets are refused: they stay with the stage, or are dropped.
-    Refuse,
-    /// The oldest packets are dropped.
-    Displace,
-    /// The stages that fill the ring are not run until there is room.
-    Hold,
-}
-
-impl WhenFull {
-    pub(crate) const ALL: [WhenFull; 3] = [WhenFull::Refuse, WhenFull::Displace, WhenFull::Hold];
-
-    /// As a plan writes it.
-    pub fn word(self) -> &'static str {
-        match self {
-            WhenFull::Refuse => "refuse",
-            WhenFull::Displace => "displace",
-            WhenFull::Hold => "hold",
-        }
-    }
-}
-
-/// How a spread deals out its packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum SpreadBy {
-    /// Each packet goes to the target of its mark, which is its key: the same key always goes to
-    /// the same target.
-    Key,
-    /// Each packet goes to the next target in turn that has room.
-    RoundRobin,
-    /// Each target gets one: the packet, or a copy of it from the stage's pool.
-    Copy,
-}
-
-impl SpreadBy {
-    pub(crate) const ALL: [SpreadBy; 3] = [SpreadBy::Key, SpreadBy::RoundRobin, SpreadBy::Copy];
-
-    /// As a plan writes it.
-    pub fn word(self) -> &'static str {
-        match self {
-            SpreadBy::Key => "key",
-            SpreadBy::RoundRobin => "round-robin",
-            SpreadBy::Copy => "copy",
-        }
-    }
-}
-
-/// The rule by which the ports of a shared listener get connections.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Placement {
-    /// The port with the fewest connections is next.
-    Fewest,
-    /// The ports take turns.
-    RoundRobin,
-}
-
-impl Placement {
-    pub(crate) const ALL: [Placement; 2] = [Placement::Fewest, Placement::RoundRobin];
-
-    /// As a plan writes it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Placement::Fewest => "fewest",
-            Placement::RoundRobin => "round-robin",
         }
     }
 }

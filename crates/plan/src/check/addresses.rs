@@ -47,7 +47,7 @@ pub(crate) fn parse(field: &Field<String>, key: &'static str, sink: &mut Sink) -
 impl RawPort {
     /// The keys that make a connection by address, as far as they are given.
     pub(crate) fn address_keys(&self) -> impl Iterator<Item = (&'static str, &Field<String>)> {
-        let keys = [("listen", &self.listen), ("connect", &self.connect)];
+        let keys = [("listen", &self.listen), ("connect", &self.connect.first)];
         keys.into_iter().filter_map(|(key, field)| Some((key, field.as_ref()?)))
     }
 }
@@ -55,14 +55,14 @@ impl RawPort {
 impl RawPort {
     /// All addresses that the port connects to, as far as they parse.
     pub(crate) fn connect_to(&self) -> Vec<SocketAddr> {
-        let fields = self.connect.iter().chain(&self.connect_also);
+        let fields = self.connect.first.iter().chain(&self.connect.more);
         fields.filter_map(|field| with_port(&field.value)).collect()
     }
 }
 
 /// Several addresses need `connections`: each is made, and made again, at an address that answers.
 fn check_list(port: &RawPort, sink: &mut Sink) {
-    let (Some(first), Some(second)) = (&port.connect, port.connect_also.first()) else { return };
+    let (Some(first), Some(second)) = (&port.connect.first, port.connect.more.first()) else { return };
     let name = &port.head.name;
     if port.shared.connections.is_none() {
         sink.error("missing-key", second.span, format!("several addresses of port.{name} need `connections`"))
@@ -70,7 +70,7 @@ fn check_list(port: &RawPort, sink: &mut Sink) {
             .help("or keep one address");
     }
     let mut seen = vec![first];
-    for field in &port.connect_also {
+    for field in &port.connect.more {
         if let Some(before) = seen.iter().find(|before| before.value == field.value) {
             sink.error("duplicate-name", field.span, format!("port.{name} connects to {} twice", field.value))
                 .related(before.span, "it is here too")
@@ -185,11 +185,13 @@ pub(crate) fn meet(raw: &RawPlan, links: &Links<'_>, ends: &[Option<End>], sink:
                 others[index] = Some(PortId::from_index(*listener));
             }
             Some(first) => {
-                let (Some(field), first) = (&raw.ports[index].connect, &raw.ports[first.index()]) else { continue };
+                let (Some(field), first) = (&raw.ports[index].connect.first, &raw.ports[first.index()]) else {
+                    continue;
+                };
                 let (name, listener) = (&raw.ports[index].head.name, &raw.ports[*listener].head.name);
                 let message = format!("port.{name} connects to port.{listener}, which takes one connection");
                 let one = sink.error("peer-mismatch", field.span, message);
-                if let Some(field) = &first.connect {
+                if let Some(field) = &first.connect.first {
                     one.related(field.span, format!("port.{} connects there too", first.head.name));
                 }
                 one.help("take both: `connections_max = 2`; or add a port that listens, with a port number of its own");
@@ -274,12 +276,12 @@ pub(crate) fn groups(port: &RawPort, destination: Destination, sink: &mut Sink) 
     let name = &port.head.name;
     let silent = [(!port.receives(), "receives nothing"), (port.tx_depth_wr.value == 0, "sends nothing")];
     if let Some((_, why)) = silent.into_iter().find(|(is_so, _)| *is_so).filter(|_| port.senders_max.given) {
-        let message = format!("`senders_max` has no effect: port.{name} {why}");
-        sink.warn("no-effect", port.senders_max.span, message).help("remove it, or give the port both queues");
+        sink.no_effect("senders_max", port.senders_max.span, format!("port.{name} {why}"))
+            .help("remove it, or give the port both queues");
     }
     let mut groups: Vec<Group> = destination.group().into_iter().collect();
     let is_group = !groups.is_empty();
-    for field in port.send_also.iter().filter(|_| is_group) {
+    for field in port.send_to.more.iter().filter(|_| is_group) {
         let Some(group) = parse_group(field, sink) else { continue };
         if groups.contains(&group) {
             sink.error("duplicate-name", field.span, format!("port.{name} sends to {group} twice")).help("remove one");

@@ -96,8 +96,8 @@ pub(crate) fn check(port: &RawPort, sink: &mut Sink) {
     }
     warn_of_nothing_sent(port, transport.value, sink);
     if let Some(field) = port.attributes.max_rd_atomic.as_ref().filter(|_| port.ops_depth_wr.value == 0) {
-        let message = format!("`max_rd_atomic` has no effect: port.{} carries out no operations", port.head.name);
-        sink.warn("no-effect", field.span, message).help("remove it, or add `ops_depth_wr`");
+        let why = format!("port.{} carries out no operations", port.head.name);
+        sink.no_effect("max_rd_atomic", field.span, why).help("remove it, or add `ops_depth_wr`");
     }
 }
 
@@ -133,16 +133,10 @@ fn warn_of_nothing_sent(port: &RawPort, transport: Transport, sink: &mut Sink) {
     if transport != Ud || port.tx_depth_wr.value > 0 {
         return;
     }
-    let all = &port.attributes;
-    for (key, field) in [
-        ("traffic_class", &all.traffic_class),
-        ("hop_limit", &all.hop_limit),
-        ("service_level", &all.service_level),
-        ("rate_limit", &all.rate_limit),
-    ] {
-        let Some(field) = field else { continue };
-        let message = format!("`{key}` has no effect: port.{} sends nothing", port.head.name);
-        sink.warn("no-effect", field.span, message).help("remove it, or add `tx_depth_wr`");
+    const OF_SENDS: [&str; 4] = ["traffic_class", "hop_limit", "service_level", "rate_limit"];
+    for (key, span) in port.attributes.given().filter(|(key, _)| OF_SENDS.contains(key)) {
+        let why = format!("port.{} sends nothing", port.head.name);
+        sink.no_effect(key, span, why).help("remove it, or add `tx_depth_wr`");
     }
 }
 
@@ -203,25 +197,12 @@ fn check_partitions(port: &RawPort, peer: &RawPort, sink: &mut Sink) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diag::source::Span;
+    use crate::read::raw::keys_of;
     use crate::read::raw_port::RawAttributes;
 
     #[test]
     fn every_attribute_has_a_place() {
-        let field = || Some(Field { value: 1, span: Span::new(0, 0..0), given: true });
-        let all = RawAttributes {
-            traffic_class: field(),
-            hop_limit: field(),
-            service_level: field(),
-            path_mtu: field(),
-            pkey: field(),
-            qkey: field(),
-            max_rd_atomic: field(),
-            max_dest_rd_atomic: field(),
-            rate_limit: field(),
-        };
-        let without = all.given().filter(|(key, _)| PLACES.iter().all(|place| place.key != *key));
-        assert_eq!(without.count(), 0);
-        assert_eq!(all.given().count(), PLACES.len());
+        let keys: Vec<_> = keys_of(|_, reader| RawAttributes::read(reader)).iter().map(|key| key.name).collect();
+        assert_eq!(keys, PLACES.iter().map(|place| place.key).collect::<Vec<_>>());
     }
 }

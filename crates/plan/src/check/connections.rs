@@ -22,7 +22,7 @@ impl RawPort {
 
     /// Whether the port's datagrams may go to several peers.
     pub(crate) fn has_peers(&self) -> bool {
-        self.senders_max.value > 0 || !self.send_also.is_empty()
+        self.senders_max.value > 0 || !self.send_to.more.is_empty()
     }
 
     pub(crate) fn receives(&self) -> bool {
@@ -60,7 +60,7 @@ impl RawPort {
 
     /// Whether a lost connection by address is reconnected.
     pub(crate) fn reconnects(&self) -> bool {
-        self.reconnect.value && (self.listen.is_some() || self.connect.is_some())
+        self.reconnect.value && (self.listen.is_some() || self.connect.first.is_some())
     }
 
     /// Queue pairs that may be released while the port goes on, each of which ends with a marker
@@ -126,7 +126,7 @@ pub(crate) fn check(port: &RawPort, catalog: &Catalog, sink: &mut Sink) {
     let listen_with = port.shared.listen_with.as_ref();
     for (key, field, needs, address) in [
         ("connections_max", &port.shared.connections_max, "listen", port.listen.as_ref().or(listen_with)),
-        ("connections", &port.shared.connections, "connect", port.connect.as_ref()),
+        ("connections", &port.shared.connections, "connect", port.connect.first.as_ref()),
     ] {
         if let (Some(field), None) = (field, address) {
             sink.error("missing-key", field.span, format!("`{key}` of port.{name} needs `{needs}`"))
@@ -166,8 +166,7 @@ pub(crate) fn check(port: &RawPort, catalog: &Catalog, sink: &mut Sink) {
     let unread = [("connect_timeout", timeout.given, timeout.span)];
     let of_server = [("reconnect", reconnect.given && port.listen.is_some(), reconnect.span)];
     for (key, _, span) in unread.into_iter().chain(of_server).filter(|(_, given, _)| *given) {
-        let message = format!("`{key}` has no effect: port.{name} waits for none of its many connections");
-        sink.warn("no-effect", span, message).help("remove it");
+        sink.no_effect(key, span, format!("port.{name} waits for none of its many connections")).help("remove it");
     }
 }
 
@@ -176,7 +175,7 @@ fn check_acceptor(port: &RawPort, catalog: &Catalog, sink: &mut Sink) {
     let name = &port.head.name;
     let Some(acceptor) = &port.shared.acceptor else {
         if let Some((span, _)) = port.shared.acceptor_params {
-            sink.warn("no-effect", span, format!("`acceptor_params` has no effect: port.{name} has no acceptor"))
+            sink.no_effect("acceptor_params", span, format!("port.{name} has no acceptor"))
                 .help("add `acceptor = \"NAME\"`, or remove it");
         }
         return;
@@ -196,7 +195,7 @@ fn check_acceptor(port: &RawPort, catalog: &Catalog, sink: &mut Sink) {
 /// Checks the private data: it goes with a connection request, and fits it.
 fn check_private_data(port: &RawPort, sink: &mut Sink) {
     let (name, Some(data)) = (&port.head.name, &port.shared.private_data) else { return };
-    if port.connect.is_none() {
+    if port.connect.first.is_none() {
         sink.error("missing-key", data.span, format!("`private_data` of port.{name} needs `connect`"))
             .note("it goes with a request to connect; an acceptor says what goes back")
             .help("add `connect = \"ADDRESS:PORT\"`, or remove `private_data`");

@@ -179,7 +179,7 @@ fn budgets(raw: &RawPlan, sink: &mut Sink) {
             IdlePolicy::Adaptive => continue,
         };
         for (key, span) in without_effect.into_iter().filter_map(|(key, span)| Some((key, span?))) {
-            sink.warn("no-effect", span, format!("`{key}` has no effect: lcore.{name} {why}")).help(help);
+            sink.no_effect(key, span, format!("lcore.{name} {why}")).help(help);
         }
     }
 }
@@ -192,8 +192,8 @@ fn deaf(raw: &RawPlan, links: &Links<'_>, sink: &mut Sink) {
         let sleeps = lcore.idle.value != IdlePolicy::Poll;
         let Some(field) = lcore.unsolicited_wait.as_ref().filter(|_| sleeps) else { continue };
         if links.ports.iter().all(|port| port.lcore != Some(id)) {
-            let message = format!("`unsolicited_wait` has no effect: lcore.{} has no port", lcore.head.name);
-            sink.warn("no-effect", field.span, message).help("remove it, or name the lcore in the port that it polls");
+            sink.no_effect("unsolicited_wait", field.span, format!("lcore.{} has no port", lcore.head.name))
+                .help("remove it, or name the lcore in the port that it polls");
         }
     }
 }

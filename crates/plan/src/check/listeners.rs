@@ -16,8 +16,8 @@ pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, others: &mut [Option<PortI
     for (index, port) in raw.ports.iter().enumerate() {
         let shared = links.ports.iter().any(|other| other.listen_with == Some(PortId::from_index(index)));
         if port.shared.placement.given && !shared {
-            let message = format!("`placement` has no effect: nobody shares the listener of port.{}", port.head.name);
-            sink.warn("no-effect", port.shared.placement.span, message)
+            let why = format!("nobody shares the listener of port.{}", port.head.name);
+            sink.no_effect("placement", port.shared.placement.span, why)
                 .help(format!("add a port with `listen_with = \"port.{}\"`, or remove it", port.head.name));
         }
         let Some(field) = &port.shared.listen_with else { continue };
@@ -34,9 +34,9 @@ fn keys(port: &RawPort, field: &Field<String>, sink: &mut Sink) {
     let name = &port.head.name;
     let others = [
         ("listen", &port.listen),
-        ("connect", &port.connect),
+        ("connect", &port.connect.first),
         ("peer", &port.peer),
-        ("send_to", &port.send_to),
+        ("send_to", &port.send_to.first),
         ("acceptor", &port.shared.acceptor),
     ];
     for (key, other) in others.into_iter().filter_map(|(key, other)| Some((key, other.as_ref()?))) {
@@ -97,7 +97,7 @@ pub(crate) fn warn_of_too_few_places(raw: &RawPlan, links: &Links<'_>, others: &
         let places = u64::from(own.value) + raw.ports.iter().zip(&links.ports).map(shares).sum::<u64>();
         // A port with several addresses takes its other connections elsewhere.
         let asks = |(port, other): &(&RawPort, &Option<PortId>)| {
-            **other == Some(id) && port.connect.is_some() && port.connect_also.is_empty()
+            **other == Some(id) && port.connect.first.is_some() && port.connect.more.is_empty()
         };
         let asking = raw.ports.iter().zip(others).filter(asks).map(|(port, _)| port);
         let wanted = |port: &RawPort| port.shared.connections.as_ref().map_or(1, |wanted| u64::from(wanted.value));

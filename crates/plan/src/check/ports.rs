@@ -130,25 +130,15 @@ impl Check<'_, '_> {
                         .help(help);
                 }
                 Some(field) if !receives => {
-                    self.sink
-                        .warn(
-                            "no-effect",
-                            field.span,
-                            format!("`{key}` has no effect: port.{} receives nothing", port.head.name),
-                        )
-                        .help("remove it, or add `rx_depth_wr`");
+                    let why = format!("port.{} receives nothing", port.head.name);
+                    self.sink.no_effect(key, field.span, why).help("remove it, or add `rx_depth_wr`");
                 }
                 _ => {}
             }
         }
         if port.timestamps.given && !receives {
-            self.sink
-                .warn(
-                    "no-effect",
-                    port.timestamps.span,
-                    format!("`timestamps` has no effect: port.{} receives nothing", port.head.name),
-                )
-                .help("remove it, or add `rx_depth_wr`");
+            let why = format!("port.{} receives nothing", port.head.name);
+            self.sink.no_effect("timestamps", port.timestamps.span, why).help("remove it, or add `rx_depth_wr`");
         }
     }
 
@@ -182,8 +172,8 @@ impl Check<'_, '_> {
             [("connect_timeout", timeout.given, timeout.span), ("reconnect", reconnect.given, reconnect.span)]
         {
             if given && port.address_keys().next().is_none() {
-                let message = format!("`{key}` has no effect: port.{} has no address", port.head.name);
-                self.sink.warn("no-effect", span, message).help("remove it, or add `listen` or `connect`");
+                let why = format!("port.{} has no address", port.head.name);
+                self.sink.no_effect(key, span, why).help("remove it, or add `listen` or `connect`");
             }
         }
         match transport.value {
@@ -194,15 +184,15 @@ impl Check<'_, '_> {
 
     fn datagram_destination(&mut self) -> Destination {
         let port = self.port;
-        let group = port.send_to.as_ref().and_then(|field| addresses::parse_group(field, self.sink));
-        if let (Some(send_to), Some(peer)) = (&port.send_to, &port.peer) {
+        let group = port.send_to.first.as_ref().and_then(|field| addresses::parse_group(field, self.sink));
+        if let (Some(send_to), Some(peer)) = (&port.send_to.first, &port.peer) {
             self.sink
                 .error("conflicting-keys", peer.span, format!("port.{} sends to a group and to a peer", port.head.name))
                 .related(send_to.span, "the group")
                 .help("a port has one destination: keep `send_to` or `peer`, or make two ports");
             return Destination::None;
         }
-        for field in [&port.send_to, &port.peer].into_iter().flatten() {
+        for field in [&port.send_to.first, &port.peer].into_iter().flatten() {
             if port.tx_depth_wr.value == 0 {
                 self.sink
                     .warn(
@@ -214,7 +204,7 @@ impl Check<'_, '_> {
             }
         }
         let answers = port.senders_max.value > 0;
-        if port.tx_depth_wr.value > 0 && port.send_to.is_none() && port.peer.is_none() && !answers {
+        if port.tx_depth_wr.value > 0 && port.send_to.first.is_none() && port.peer.is_none() && !answers {
             self.sink
                 .error("missing-key", port.head.span, format!("port.{} sends datagrams to nobody", port.head.name))
                 .related(port.tx_depth_wr.span, "it has a send queue")
@@ -232,7 +222,7 @@ impl Check<'_, '_> {
         let port = self.port;
         let word = transport_word(transport);
         let senders = port.senders_max.given.then_some(port.senders_max.span);
-        let send_to = port.send_to.as_ref().map(|field| field.span);
+        let send_to = port.send_to.first.as_ref().map(|field| field.span);
         for (key, span) in [("join", port.join_key), ("send_to", send_to), ("senders_max", senders)] {
             if let Some(span) = span {
                 self.sink

@@ -111,26 +111,20 @@ fn own(raw: &RawPlan, all: &mut [RegionFacts], sink: &mut Sink) {
 pub(crate) fn check_port(port: &RawPort, sink: &mut Sink) {
     let name = &port.head.name;
     if port.immediates.given && !port.receives() {
-        sink.warn(
-            "no-effect",
-            port.immediates.span,
-            format!("`immediates` has no effect: port.{name} receives nothing"),
-        )
-        .help("remove it, or add `rx_depth_wr`");
+        sink.no_effect("immediates", port.immediates.span, format!("port.{name} receives nothing"))
+            .help("remove it, or add `rx_depth_wr`");
     }
     let depth = &port.ops_depth_wr;
     if depth.value == 0 {
-        if port.windows.value > 0 {
-            let message = format!("`windows` has no effect: port.{name} carries out no operations");
-            sink.warn("no-effect", port.windows.span, message).help("remove it, or add `ops_depth_wr`");
-        }
-        if port.max_sge.given {
-            let message = format!("`max_sge` has no effect: port.{name} carries out no operations");
-            sink.warn("no-effect", port.max_sge.span, message).help("remove it, or add `ops_depth_wr`");
-        }
-        if port.signature_keys.value > 0 {
-            let message = format!("`signature_keys` has no effect: port.{name} carries out no operations");
-            sink.warn("no-effect", port.signature_keys.span, message).help("remove it, or add `ops_depth_wr`");
+        for (key, field, is_asked) in [
+            ("windows", &port.windows, port.windows.value > 0),
+            ("max_sge", &port.max_sge, port.max_sge.given),
+            ("signature_keys", &port.signature_keys, port.signature_keys.value > 0),
+        ] {
+            if is_asked {
+                sink.no_effect(key, field.span, format!("port.{name} carries out no operations"))
+                    .help("remove it, or add `ops_depth_wr`");
+            }
         }
         return;
     }

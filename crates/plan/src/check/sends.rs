@@ -8,13 +8,13 @@ use crate::read::raw_port::RawPort;
 pub(crate) fn check(port: &RawPort, sink: &mut Sink) -> u32 {
     let name = &port.head.name;
     if port.solicited.value && port.tx_depth_wr.value == 0 && port.ops_depth_wr.value == 0 {
-        sink.warn("no-effect", port.solicited.span, format!("`solicited` has no effect: port.{name} sends nothing"))
+        sink.no_effect("solicited", port.solicited.span, format!("port.{name} sends nothing"))
             .help("remove it, or add `tx_depth_wr`");
     }
     check_sent(port, sink);
     let (every, depth) = (&port.signal_every_wr, &port.tx_depth_wr);
     if every.given && depth.value == 0 {
-        sink.warn("no-effect", every.span, format!("`signal_every_wr` has no effect: port.{name} sends nothing"))
+        sink.no_effect("signal_every_wr", every.span, format!("port.{name} sends nothing"))
             .help("remove it, or add `tx_depth_wr`");
     } else if every.given && every.value > depth.value {
         sink.error(
@@ -36,8 +36,7 @@ fn check_sent(port: &RawPort, sink: &mut Sink) {
     let sent = port.sent.as_ref().map(|field| ("sent", field.span));
     if port.tx_depth_wr.value == 0 {
         for (key, span) in given.into_iter().chain(sent) {
-            sink.warn("no-effect", span, format!("`{key}` has no effect: port.{name} sends nothing"))
-                .help("remove it, or add `tx_depth_wr`");
+            sink.no_effect(key, span, format!("port.{name} sends nothing")).help("remove it, or add `tx_depth_wr`");
         }
     } else if let Some((_, span)) = sent.filter(|_| !port.send_options.value) {
         sink.error("missing-key", span, format!("[port.{name}] has `sent`, and does not look at what packets ask"))

@@ -1,5 +1,7 @@
 //! Collects the diagnostics of the checks.
 
+use std::fmt;
+
 use crate::diag::diagnostics::{Diagnostic, Diagnostics, FAULTS_MAX, Severity};
 use crate::diag::source::{Sources, Span};
 
@@ -62,6 +64,11 @@ impl Sink {
 
     pub(crate) fn warn(&mut self, code: &'static str, span: Span, message: impl Into<String>) -> &mut Diagnostic {
         self.push(Severity::Warning, code, span, message.into())
+    }
+
+    /// Warns of a key that does nothing, as `why`.
+    pub(crate) fn no_effect(&mut self, key: &str, span: Span, why: impl fmt::Display) -> &mut Diagnostic {
+        self.warn("no-effect", span, format!("`{key}` has no effect: {why}"))
     }
 
     /// Records that a table has been read; `faults_before`: the number of errors before.

@@ -152,7 +152,7 @@ impl Checked<'_> {
             dwell: raw.dwell.as_ref().map(|field| field.value),
             pause: raw.pause.value,
             unsolicited_wait: raw.unsolicited_wait.as_ref().map(|field| field.value),
-            drain: raw.drain,
+            drain: raw.drain.value,
             device: self.lcores.devices[index],
             cq_depth_wc: match &raw.cq_depth_wc {
                 Some(depth) => depth.value,

@@ -62,51 +62,6 @@ impl Plan {
         self.app.as_deref()
     }
 
-    /// The devices, in the order of the file.
-    pub fn devices(&self) -> &[Device] {
-        &self.devices
-    }
-
-    /// The pools, in the order of the file.
-    pub fn pools(&self) -> &[Pool] {
-        &self.pools
-    }
-
-    /// The regions, in the order of the file.
-    pub fn regions(&self) -> &[Region] {
-        &self.regions
-    }
-
-    /// The lcores, in the order of the file.
-    pub fn lcores(&self) -> &[Lcore] {
-        &self.lcores
-    }
-
-    /// The ports, in the order of the file.
-    pub fn ports(&self) -> &[Port] {
-        &self.ports
-    }
-
-    /// The rings, in the order of the file.
-    pub fn rings(&self) -> &[Ring] {
-        &self.rings
-    }
-
-    /// The injectors, in the order of the file.
-    pub fn injectors(&self) -> &[Injector] {
-        &self.injectors
-    }
-
-    /// The spreads, in the order of the file.
-    pub fn spreads(&self) -> &[Spread] {
-        &self.spreads
-    }
-
-    /// The stages, in the order of the file. Run them in [`Lcore::stages`]' order instead.
-    pub fn stages(&self) -> &[Stage] {
-        &self.stages
-    }
-
     /// One entry for each section of the catalog, in the catalog's order; empty if the file lacks
     /// it.
     pub fn sections(&self) -> &[Section] {
@@ -178,28 +133,38 @@ impl Plan {
     }
 }
 
-macro_rules! index {
-    ($($id:ident => $list:ident: $item:ident;)*) => {$(
-        impl Index<$id> for Plan {
+/// Declares the lists of a plan, and their items by id.
+macro_rules! lists {
+    ($($(#[$more:meta])* $list:ident: $item:ident by $id:ident;)*) => {
+        impl Plan {$(
+            #[doc = concat!("The ", stringify!($list), ", in the order of the file.")]
+            $(#[$more])*
+            pub fn $list(&self) -> &[$item] {
+                &self.$list
+            }
+        )*}
+
+        $(impl Index<$id> for Plan {
             type Output = $item;
 
             fn index(&self, id: $id) -> &$item {
                 &self.$list[id.index()]
             }
-        }
-    )*};
+        })*
+    };
 }
 
-index! {
-    DeviceId => devices: Device;
-    PoolId => pools: Pool;
-    RegionId => regions: Region;
-    LcoreId => lcores: Lcore;
-    PortId => ports: Port;
-    RingId => rings: Ring;
-    InjectorId => injectors: Injector;
-    SpreadId => spreads: Spread;
-    StageId => stages: Stage;
+lists! {
+    devices: Device by DeviceId;
+    pools: Pool by PoolId;
+    regions: Region by RegionId;
+    lcores: Lcore by LcoreId;
+    ports: Port by PortId;
+    rings: Ring by RingId;
+    injectors: Injector by InjectorId;
+    spreads: Spread by SpreadId;
+    /// Run them in [`Lcore::stages`]' order instead.
+    stages: Stage by StageId;
 }
 
 /// `[device.NAME]`: a port of an RDMA device.

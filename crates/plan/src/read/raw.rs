@@ -49,76 +49,77 @@ pub(crate) struct RawPlan {
     pub(crate) sections: Vec<Option<(Span, Node)>>,
 }
 
-#[derive(Debug)]
-pub(crate) struct RawDevice {
-    pub(crate) head: TableHeader,
-    pub(crate) provider: Option<Field<Provider>>,
-    pub(crate) device_name: Option<Field<String>>,
-    pub(crate) port_num: Field<u32>,
-    pub(crate) gid_index: Option<Field<u32>>,
-    pub(crate) address: Option<Field<String>>,
+raw_table! {
+    RawDevice head {
+        provider: Option<Field<Provider>> = Reader::choice("provider", &Provider::WORDS),
+        device_name: Option<Field<String>> = Reader::optional_text("name"),
+        port_num: Field<u32> = Reader::number_or("port", 1..=PORT_NUM_MAX, 1),
+        gid_index: Option<Field<u32>> = Reader::optional_number("gid_index", 0..=255),
+        address: Option<Field<String>> = Reader::optional_text("address"),
+    }
 }
 
-#[derive(Debug)]
-pub(crate) struct RawPool {
-    pub(crate) head: TableHeader,
-    pub(crate) device: Option<Field<String>>,
-    pub(crate) packets: Option<Field<u32>>,
-    pub(crate) data_bytes: Option<Field<u32>>,
-    pub(crate) headroom_bytes: Field<u32>,
-    pub(crate) pages: Field<Pages>,
-    pub(crate) node: Option<Field<u32>>,
-    pub(crate) cache_packets: Field<u32>,
+raw_table! {
+    RawPool head {
+        device: Option<Field<String>> = Reader::text("device", "\"NAME\", the device to register it with"),
+        packets: Option<Field<u32>> = Reader::number("packets", 1..=PACKETS_MAX, "4096"),
+        data_bytes: Option<Field<u32>> = Reader::number("data_bytes", 1..=DATA_BYTES_MAX, "2048"),
+        headroom_bytes: Field<u32> = Reader::number_or("headroom_bytes", 0..=HEADROOM_BYTES_MAX, HEADROOM_BYTES),
+        pages: Field<Pages> = Reader::choice_or_first("pages", &PAGES),
+        node: Option<Field<u32>> = Reader::optional_number("node", 0..=NODE_MAX),
+        cache_packets: Field<u32> = Reader::number_or("cache_packets", 0..=PACKETS_MAX, CACHE_PACKETS),
+    }
 }
 
-#[derive(Debug)]
-pub(crate) struct RawRegion {
-    pub(crate) head: TableHeader,
-    pub(crate) device: Option<Field<String>>,
-    pub(crate) bytes: Option<Field<u64>>,
-    pub(crate) pages: Field<Pages>,
-    pub(crate) node: Option<Field<u32>>,
-    pub(crate) rights: Vec<Field<String>>,
+raw_table! {
+    RawRegion head {
+        device: Option<Field<String>> = Reader::text("device", "\"NAME\", the device to register it with"),
+        bytes: Option<Field<u64>> = Reader::number("bytes", 1..=REGION_BYTES_MAX, "1048576"),
+        pages: Field<Pages> = Reader::choice_or_first("pages", &REGION_PAGES),
+        node: Option<Field<u32>> = Reader::optional_number("node", 0..=NODE_MAX),
+        rights: Vec<Field<String>> = Reader::texts("rights", LISTED_MAX),
+    }
 }
 
-#[derive(Debug)]
-pub(crate) struct RawLcore {
-    pub(crate) head: TableHeader,
-    pub(crate) cpu: Option<Field<Cpu>>,
-    pub(crate) idle: Field<IdlePolicy>,
-    pub(crate) burst_packets: Field<u32>,
-    pub(crate) spin: Option<Field<Duration>>,
-    pub(crate) late_share: Option<Field<f64>>,
-    pub(crate) spin_max: Option<Field<Duration>>,
-    pub(crate) dwell: Option<Field<Duration>>,
-    pub(crate) pause: Field<bool>,
-    pub(crate) unsolicited_wait: Option<Field<Duration>>,
-    pub(crate) drain: Duration,
-    pub(crate) cq_depth_wc: Option<Field<u32>>,
+raw_table! {
+    RawLcore head {
+        cpu: Option<Field<Cpu>> = Reader::cpu("cpu", CPU_MAX),
+        idle: Field<IdlePolicy> = Reader::choice_or_first("idle", &IdlePolicy::WORDS),
+        burst_packets: Field<u32> = Reader::number_or("burst", 1..=BURST_MAX, BURST_PACKETS),
+        late_share: Option<Field<f64>> = Reader::optional_share("late_share"),
+        spin_max: Option<Field<Duration>> = Reader::optional_duration("spin_max", DURATION_MAX),
+        spin: Option<Field<Duration>> = Reader::optional_duration("spin", DURATION_MAX),
+        dwell: Option<Field<Duration>> = Reader::optional_duration("dwell", DURATION_MAX),
+        pause: Field<bool> = Reader::flag_or("pause", false),
+        unsolicited_wait: Option<Field<Duration>> =
+            Reader::optional_duration("unsolicited_wait", UNSOLICITED_WAIT_MAX),
+        drain: Field<Duration> = Reader::duration_or("drain", DURATION_MAX, DRAIN),
+        cq_depth_wc: Option<Field<u32>> = Reader::optional_number("cq_depth_wc", 1..=CQ_DEPTH_MAX),
+    }
 }
 
-#[derive(Debug)]
-pub(crate) struct RawRing {
-    pub(crate) head: TableHeader,
-    pub(crate) to: Option<Field<String>>,
-    pub(crate) depth: Option<Field<u32>>,
-    pub(crate) full: Field<WhenFull>,
-    pub(crate) priority: Field<u32>,
+raw_table! {
+    RawRing head {
+        to: Option<Field<String>> = Reader::text("to", "\"stage.NAME\" or \"port.NAME\", on another lcore"),
+        depth: Option<Field<u32>> = Reader::number("depth", 1..=DEPTH_MAX, "1024"),
+        full: Field<WhenFull> = Reader::choice_or_first("full", &WhenFull::WORDS),
+        priority: Field<u32> = Reader::number_or("priority", 0..=PRIORITY_MAX, 0),
+    }
 }
 
-#[derive(Debug)]
-pub(crate) struct RawInjector {
-    pub(crate) head: TableHeader,
-    pub(crate) to: Option<Field<String>>,
-    pub(crate) pool: Option<Field<String>>,
-    pub(crate) depth: Option<Field<u32>>,
+raw_table! {
+    RawInjector head {
+        to: Option<Field<String>> = Reader::text("to", "\"stage.NAME\", the stage that gets the messages"),
+        pool: Option<Field<String>> = Reader::text("pool", "\"NAME\", the pool that messages are copied into"),
+        depth: Option<Field<u32>> = Reader::number("depth", 1..=DEPTH_MAX, "1024"),
+    }
 }
 
-#[derive(Debug)]
-pub(crate) struct RawSpread {
-    pub(crate) head: TableHeader,
-    pub(crate) to: Vec<Field<String>>,
-    pub(crate) by: Option<Field<SpreadBy>>,
+raw_table! {
+    RawSpread head {
+        to: Vec<Field<String>> = Reader::some_texts("to", PLACES_MAX, "[\"ring.A\", \"ring.B\"]"),
+        by: Option<Field<SpreadBy>> = Reader::choice("by", &SpreadBy::WORDS),
+    }
 }
 
 pub(crate) fn read(root: &Table, catalog: &Catalog, sink: &mut Sink) -> RawPlan {
@@ -132,14 +133,14 @@ pub(crate) fn read(root: &Table, catalog: &Catalog, sink: &mut Sink) -> RawPlan 
     reader.finish("unknown-key", &more);
 
     let mut tables = Tables { root, sink, unread: Unread::default() };
-    plan.devices = tables.read("device", DEVICES_MAX, read_device);
-    plan.pools = tables.read("pool", POOLS_MAX, read_pool);
-    plan.regions = tables.read("region", RESOURCES_MAX, read_region);
-    plan.lcores = tables.read("lcore", LCORES_MAX, read_lcore);
+    plan.devices = tables.read("device", DEVICES_MAX, RawDevice::read);
+    plan.pools = tables.read("pool", POOLS_MAX, RawPool::read);
+    plan.regions = tables.read("region", RESOURCES_MAX, RawRegion::read);
+    plan.lcores = tables.read("lcore", LCORES_MAX, RawLcore::read);
     plan.ports = tables.read("port", RESOURCES_MAX, RawPort::read);
-    plan.rings = tables.read("ring", RESOURCES_MAX, read_ring);
-    plan.injectors = tables.read("injector", RESOURCES_MAX, read_injector);
-    plan.spreads = tables.read("spread", RESOURCES_MAX, read_spread);
+    plan.rings = tables.read("ring", RESOURCES_MAX, RawRing::read);
+    plan.injectors = tables.read("injector", RESOURCES_MAX, RawInjector::read);
+    plan.spreads = tables.read("spread", RESOURCES_MAX, RawSpread::read);
     plan.stages = tables.read("stage", RESOURCES_MAX, RawStage::read);
     plan.unread = tables.unread;
     if plan.lcores.is_empty() && root.find("lcore").is_none() {
@@ -153,24 +154,25 @@ pub(crate) fn read(root: &Table, catalog: &Catalog, sink: &mut Sink) -> RawPlan 
 /// order of reading.
 pub(crate) fn keys() -> Vec<(&'static str, Vec<Key>)> {
     vec![
-        ("", keys_of(|reader| drop(read_top(reader, &Catalog::default())))),
-        ("device", keys_of(|reader| drop(read_device(TableHeader::nobody(), reader)))),
-        ("pool", keys_of(|reader| drop(read_pool(TableHeader::nobody(), reader)))),
-        ("region", keys_of(|reader| drop(read_region(TableHeader::nobody(), reader)))),
-        ("lcore", keys_of(|reader| drop(read_lcore(TableHeader::nobody(), reader)))),
-        ("port", keys_of(|reader| drop(RawPort::read(TableHeader::nobody(), reader)))),
-        ("ring", keys_of(|reader| drop(read_ring(TableHeader::nobody(), reader)))),
-        ("injector", keys_of(|reader| drop(read_injector(TableHeader::nobody(), reader)))),
-        ("spread", keys_of(|reader| drop(read_spread(TableHeader::nobody(), reader)))),
-        ("stage", keys_of(|reader| drop(RawStage::read(TableHeader::nobody(), reader)))),
+        ("", keys_of(|_, reader| drop(read_top(reader, &Catalog::default())))),
+        ("device", keys_of(RawDevice::read)),
+        ("pool", keys_of(RawPool::read)),
+        ("region", keys_of(RawRegion::read)),
+        ("lcore", keys_of(RawLcore::read)),
+        ("port", keys_of(RawPort::read)),
+        ("ring", keys_of(RawRing::read)),
+        ("injector", keys_of(RawInjector::read)),
+        ("spread", keys_of(RawSpread::read)),
+        ("stage", keys_of(RawStage::read)),
     ]
 }
 
 /// Lists a table's keys by reading an empty table, whose faults are ignored.
-fn keys_of(read: impl FnOnce(&mut Reader<'_>)) -> Vec<Key> {
+pub(crate) fn keys_of<T>(read: fn(TableHeader, &mut Reader<'_>) -> T) -> Vec<Key> {
     let (table, mut sink) = (Table::default(), Sink::new(Sources::new("", "", &[])));
-    let mut reader = Reader::new(&table, "", Span::new(0, 0..0), &mut sink);
-    read(&mut reader);
+    let span = Span::new(0, 0..0);
+    let mut reader = Reader::new(&table, "", span, &mut sink);
+    read(TableHeader { name: String::new(), span }, &mut reader);
     reader.into_keys()
 }
 
@@ -265,85 +267,5 @@ fn check_name(entry: &KeyValue, sort: &str, sink: &mut Sink) {
         let article = if ["lcore", "injector"].contains(&sort) { "an" } else { "a" };
         sink.error("bad-name", entry.key_span, format!("`{}` can't name {article} {sort}", entry.key.escape_debug()))
             .help("use letters, digits, `_` and `-`; at most 64 of them");
-    }
-}
-
-fn read_device(head: TableHeader, reader: &mut Reader<'_>) -> RawDevice {
-    RawDevice {
-        head,
-        provider: reader.choice("provider", &Provider::ALL.map(|one| (one.word(), one))),
-        device_name: reader.optional_text("name"),
-        port_num: reader.number_or("port", 1..=PORT_NUM_MAX, 1),
-        gid_index: reader.optional_number("gid_index", 0..=255),
-        address: reader.optional_text("address"),
-    }
-}
-
-fn read_pool(head: TableHeader, reader: &mut Reader<'_>) -> RawPool {
-    RawPool {
-        head,
-        device: reader.text("device", "\"NAME\", the device to register it with"),
-        packets: reader.number("packets", 1..=PACKETS_MAX, "4096"),
-        data_bytes: reader.number("data_bytes", 1..=DATA_BYTES_MAX, "2048"),
-        headroom_bytes: reader.number_or("headroom_bytes", 0..=HEADROOM_BYTES_MAX, HEADROOM_BYTES),
-        pages: reader.choice_or_first("pages", &PAGES),
-        node: reader.optional_number("node", 0..=NODE_MAX),
-        cache_packets: reader.number_or("cache_packets", 0..=PACKETS_MAX, CACHE_PACKETS),
-    }
-}
-
-fn read_region(head: TableHeader, reader: &mut Reader<'_>) -> RawRegion {
-    RawRegion {
-        head,
-        device: reader.text("device", "\"NAME\", the device to register it with"),
-        bytes: reader.number("bytes", 1..=REGION_BYTES_MAX, "1048576"),
-        pages: reader.choice_or_first("pages", &REGION_PAGES),
-        node: reader.optional_number("node", 0..=NODE_MAX),
-        rights: reader.texts("rights", LISTED_MAX),
-    }
-}
-
-fn read_lcore(head: TableHeader, reader: &mut Reader<'_>) -> RawLcore {
-    let idle = [IdlePolicy::Adaptive, IdlePolicy::Poll, IdlePolicy::Event].map(|policy| (policy.word(), policy));
-    RawLcore {
-        head,
-        cpu: reader.cpu("cpu", CPU_MAX),
-        idle: reader.choice_or_first("idle", &idle),
-        burst_packets: reader.number_or("burst", 1..=BURST_MAX, BURST_PACKETS),
-        late_share: reader.optional_share("late_share"),
-        spin_max: reader.optional_duration("spin_max", DURATION_MAX),
-        spin: reader.optional_duration("spin", DURATION_MAX),
-        dwell: reader.optional_duration("dwell", DURATION_MAX),
-        pause: reader.flag_or("pause", false),
-        unsolicited_wait: reader.optional_duration("unsolicited_wait", UNSOLICITED_WAIT_MAX),
-        drain: reader.duration_or("drain", DURATION_MAX, DRAIN).value,
-        cq_depth_wc: reader.optional_number("cq_depth_wc", 1..=CQ_DEPTH_MAX),
-    }
-}
-
-fn read_ring(head: TableHeader, reader: &mut Reader<'_>) -> RawRing {
-    RawRing {
-        head,
-        to: reader.text("to", "\"stage.NAME\" or \"port.NAME\", on another lcore"),
-        depth: reader.number("depth", 1..=DEPTH_MAX, "1024"),
-        full: reader.choice_or_first("full", &WhenFull::ALL.map(|full| (full.word(), full))),
-        priority: reader.number_or("priority", 0..=PRIORITY_MAX, 0),
-    }
-}
-
-fn read_injector(head: TableHeader, reader: &mut Reader<'_>) -> RawInjector {
-    RawInjector {
-        head,
-        to: reader.text("to", "\"stage.NAME\", the stage that gets the messages"),
-        pool: reader.text("pool", "\"NAME\", the pool that messages are copied into"),
-        depth: reader.number("depth", 1..=DEPTH_MAX, "1024"),
-    }
-}
-
-fn read_spread(head: TableHeader, reader: &mut Reader<'_>) -> RawSpread {
-    RawSpread {
-        head,
-        to: reader.some_texts("to", PLACES_MAX, "[\"ring.A\", \"ring.B\"]"),
-        by: reader.choice("by", &SpreadBy::ALL.map(|by| (by.word(), by))),
     }
 }

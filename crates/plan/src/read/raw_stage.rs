@@ -5,7 +5,8 @@ use std::sync::atomic::AtomicBool;
 
 use crate::diag::source::Span;
 use crate::limits::{LISTED_MAX, TIMERS_MAX};
-use crate::read::reader::{Field, Reader, TableHeader, table_of};
+use crate::read::raw_port::read_params;
+use crate::read::reader::{Field, Reader, TableHeader};
 use crate::text::tree::{Node, Value};
 
 #[derive(Debug)]
@@ -33,7 +34,7 @@ impl RawStage {
             timers_max: reader.number_or("timers_max", 0..=TIMERS_MAX, 0),
             regions: reader.texts("regions", LISTED_MAX),
             out: read_outputs(reader),
-            params: read_params(reader),
+            params: read_params(reader, "params", "stage.NAME.params"),
             params_asked: Arc::default(),
         }
     }
@@ -67,10 +68,4 @@ fn read_outputs(reader: &mut Reader<'_>) -> Vec<(String, Span, Option<Field<Stri
         list.push((entry.key.clone(), entry.key_span, target));
     }
     list
-}
-
-fn read_params(reader: &mut Reader<'_>) -> Option<(Span, Node)> {
-    let entry = reader.table("params")?;
-    table_of(entry, "stage.NAME.params", reader.sink)?;
-    Some((entry.key_span, entry.node.clone()))
 }

@@ -21,17 +21,18 @@ pub(crate) struct Field<T> {
     pub(crate) given: bool,
 }
 
+/// The first of some texts stands for all where one is needed.
+#[derive(Debug, Default)]
+pub(crate) struct OneOrMore {
+    pub(crate) first: Option<Field<String>>,
+    pub(crate) more: Vec<Field<String>>,
+}
+
 /// The name of a table, and its place.
 #[derive(Debug, Clone)]
 pub(crate) struct TableHeader {
     pub(crate) name: String,
     pub(crate) span: Span,
-}
-
-impl TableHeader {
-    pub(crate) fn nobody() -> TableHeader {
-        TableHeader { name: String::new(), span: Span::new(0, 0..0) }
-    }
 }
 
 /// One key that a reader asked its table for: a part of the table's schema.
@@ -165,9 +166,9 @@ impl<'a> Reader<'a> {
     }
 
     /// One text, or a list of 1 to `max`.
-    pub(crate) fn text_or_texts(&mut self, key: &'static str, max: usize) -> Vec<Field<String>> {
-        let Some(entry) = self.entry(key, Takes::TextOrTexts, LeftOut::Open) else { return Vec::new() };
-        match &entry.node.value {
+    pub(crate) fn one_or_more(&mut self, key: &'static str, max: usize) -> OneOrMore {
+        let Some(entry) = self.entry(key, Takes::TextOrTexts, LeftOut::Open) else { return OneOrMore::default() };
+        let mut more = match &entry.node.value {
             Value::Array(items) if items.is_empty() => {
                 self.sink
                     .error("bad-value", entry.node.span, format!("`{key}` is empty"))
@@ -176,7 +177,8 @@ impl<'a> Reader<'a> {
             }
             Value::Array(_) => self.as_texts(entry, max),
             _ => self.as_text(entry).into_iter().collect(),
-        }
+        };
+        OneOrMore { first: (!more.is_empty()).then(|| more.remove(0)), more }
     }
 
     fn as_texts(&mut self, entry: &KeyValue, max: usize) -> Vec<Field<String>> {

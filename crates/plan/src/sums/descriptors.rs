@@ -114,7 +114,7 @@ fn of_port(port: &RawPort, is_soft: bool, joins: bool) -> (u64, u64, String) {
     let each = if is_soft { 2 } else { 1 };
     match port.many() {
         Some(many) => (OF_HOST, u64::from(many.value) * each, format!("{} x {each}", many.value)),
-        None if port.listen.is_some() || port.connect.is_some() || joins => {
+        None if port.listen.is_some() || port.connect.first.is_some() || joins => {
             // A replacement connection exists before the lost one is gone.
             let connections = 1 + u64::from(port.reconnects());
             (OF_ADDRESS, connections * each, format!("{connections} x {each}"))

@@ -13,8 +13,8 @@ use crate::machine::note::{Lack, Note};
 use crate::machine::{Hugepages, Machine, MemoryGrant};
 use crate::read::raw::RawPlan;
 use crate::read::reader::Field;
+use crate::sums::program;
 use crate::sums::sum::{Limit, Sum};
-use crate::sums::{metadata, program};
 
 const HUGE_2M: u64 = 2 << 20;
 const HUGE_1G: u64 = 1 << 30;
@@ -277,7 +277,7 @@ fn ordinary(beside: &Beside<'_>, placed: &[Placed<'_>], machine: &Machine, sink:
     for one in placed.iter().filter(|one| one.page_bytes == machine.page_bytes && one.wanted.is_resident()) {
         add(&mut sum, one, "", sink);
     }
-    metadata::resident(beside.raw, &mut sum, sink);
+    program::add_touched_metadata(beside.raw, &mut sum, sink);
     let of_pools = sum.needed;
     let [queues, stages] = beside.add(&mut sum, sink);
     program::add_program(beside.raw, &mut sum, sink);
@@ -317,7 +317,7 @@ fn address_space(beside: &Beside<'_>, placed: &[Placed<'_>], machine: &Machine, 
     let limit = machine.address_space_bytes?;
     let mut sum = Sum::new("address space", "bytes");
     placed.iter().for_each(|one| add(&mut sum, one, "", sink));
-    metadata::mapped(beside.raw, &mut sum, sink);
+    program::add_mapped_metadata(beside.raw, &mut sum, sink);
     beside.add(&mut sum, sink);
     let top = Span::new(0, 0..0);
     for lcore in &beside.raw.lcores {

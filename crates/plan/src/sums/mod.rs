@@ -3,7 +3,6 @@
 pub(crate) mod descriptors;
 mod headroom;
 mod memory;
-mod metadata;
 mod needs;
 pub(crate) mod offers;
 mod program;

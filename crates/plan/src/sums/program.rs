@@ -1,5 +1,5 @@
-//! The memory of a run beside its packets and regions: the program, its queues and connections, and
-//! the stages' own allocations.
+//! The memory of a run beside its packets and regions: the program, its queues and connections, the
+//! pools' metadata, and the stages' own allocations.
 //!
 //! Each constant is a worst case, measured on the software RNIC as the difference in peak resident
 //! memory between runs that differ in nothing else. Each app holds whole runs of its shipped plans
@@ -38,6 +38,9 @@ const QP_WIRE_BYTES: u64 = 32 << 10;
 const SEND_WIRE_BYTES: u64 = 384;
 /// A slot of a ring between lcores.
 const RING_SLOT_BYTES: u64 = 16;
+
+/// A line of metadata, or of the free list, of a packet.
+const LINE_BYTES: u64 = 64;
 
 /// The largest term of its kind, and its place in the plan.
 pub(super) type Greediest = (u64, Option<Span>);
@@ -124,4 +127,24 @@ pub(super) fn add_stages(raw: &RawPlan, needs: &[(StageId, Needs)], sum: &mut Su
         greediest = greediest.max((bytes, Some(span)));
     }
     greediest
+}
+
+/// Adds the touched part of the metadata of pools, which is resident from the start: for each
+/// packet a line of metadata and one of the free list, on ordinary pages.
+pub(super) fn add_touched_metadata(raw: &RawPlan, sum: &mut Sum, sink: &Sink) {
+    add_metadata(raw, sum, sink, |packets| 2 * LINE_BYTES * packets);
+}
+
+/// Adds the mapped part of it. The block of lines begins at a multiple of its own size, a power of
+/// two, so the allocator maps twice that size.
+pub(super) fn add_mapped_metadata(raw: &RawPlan, sum: &mut Sum, sink: &Sink) {
+    add_metadata(raw, sum, sink, |packets| 2 * (LINE_BYTES * packets).next_power_of_two() + LINE_BYTES * packets);
+}
+
+fn add_metadata(raw: &RawPlan, sum: &mut Sum, sink: &Sink, bytes: impl Fn(u64) -> u64) {
+    for pool in &raw.pools {
+        let Some(packets) = &pool.packets else { continue };
+        let what = format!("pool.{}", pool.head.name);
+        sum.add(&sink.sources, what, "its packets' metadata", bytes(packets.value.into()), packets.span);
+    }
 }

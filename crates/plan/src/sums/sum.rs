@@ -12,6 +12,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use crate::check::connections::Depth;
 use crate::check::edges::Edges;
 use crate::check::flow::{Flow, Reach};
 use crate::check::refs::Links;
@@ -79,6 +80,10 @@ impl Sum {
             self.needed = self.needed.saturating_add(value);
             self.terms.push(Term { what, how: how.to_owned(), value, at: sources.locate(at) });
         }
+    }
+
+    fn add_depth(&mut self, sources: &Sources, what: String, depth: Depth<'_>) {
+        self.add(sources, what, &depth.how(), depth.wr(), depth.key().span);
     }
 
     /// Whether the limit suffices.
@@ -189,13 +194,8 @@ fn pool(
     let burst = |lcore: Option<LcoreId>| lcore.map(|lcore| &raw.lcores[lcore.index()].burst_packets);
     for id in &reach.received_by {
         let port = &raw.ports[id.index()];
-        sum.add(
-            &sources,
-            format!("receive queue of port.{}", port.head.name),
-            &port.rx_how(),
-            port.rx_wr(),
-            port.rx_key().span,
-        );
+        let what = format!("receive queue of port.{}", port.head.name);
+        sum.add(&sources, what, &port.rx_how(), port.rx_wr(), port.rx_key().span);
         if let Some(burst) = burst(links.ports[id.index()].lcore) {
             let what = format!("received by port.{}", port.head.name);
             sum.add(&sources, what, burst.note(), burst.value.into(), burst.span);
@@ -261,24 +261,13 @@ fn pool(
     for id in &reach.sent_by {
         let port = &raw.ports[id.index()];
         if let Some(batch) = &flow.ports[id.index()] {
-            sum.add(
-                &sources,
-                format!("waiting at port.{}", port.head.name),
-                &batch.how(),
-                batch.packets().into(),
-                port.head.span,
-            );
+            let what = format!("waiting at port.{}", port.head.name);
+            sum.add(&sources, what, &batch.how(), batch.packets().into(), port.head.span);
             let packets = if port.has_peers() { 2 * u64::from(batch.packets()) } else { 0 };
             let what = format!("for several peers at port.{}", port.head.name);
             sum.add(&sources, what, "sorted, and parked", packets, port.head.span);
         }
-        sum.add(
-            &sources,
-            format!("send queue of port.{}", port.head.name),
-            &port.sends().how(),
-            port.sends().wr(),
-            port.sends().key().span,
-        );
+        sum.add_depth(&sources, format!("send queue of port.{}", port.head.name), port.sends());
     }
     for id in &reach.lcores {
         let what = format!("cache of lcore.{}", raw.lcores[id.index()].head.name);
@@ -304,17 +293,10 @@ fn completions(id: LcoreId, ports: &[PortId], raw: &RawPlan, sink: &mut Sink) ->
         let name = &port.head.name;
         let receives = format!("receive queue of port.{name}");
         sum.add(&sources, receives, &port.rx_how(), port.rx_wr(), port.rx_key().span);
-        sum.add(
-            &sources,
-            format!("send queue of port.{name}"),
-            &port.sends().how(),
-            port.sends().wr(),
-            port.sends().key().span,
-        );
+        sum.add_depth(&sources, format!("send queue of port.{name}"), port.sends());
         let ends = format!("ends of connections of port.{name}");
         sum.add(&sources, ends, "", port.markers(), port.many().map_or(port.head.span, |many| many.span));
-        let operations = format!("operations of port.{name}");
-        sum.add(&sources, operations, &port.operations().how(), port.operations().wr(), port.operations().key().span);
+        sum.add_depth(&sources, format!("operations of port.{name}"), port.operations());
         let faults = format!("bad blocks found by port.{name}");
         sum.add(&sources, faults, "", port.faults(), port.signature_keys.span);
     }
