@@ -8,9 +8,7 @@
 mod again;
 mod app;
 mod args;
-mod args_capture;
 mod args_operate;
-mod args_trace;
 mod capture;
 mod capture_files;
 mod check;
@@ -18,8 +16,6 @@ mod console;
 mod devices;
 mod explain;
 mod figures;
-mod idling;
-mod json;
 mod keys;
 mod line;
 mod live;

@@ -1,6 +1,7 @@
 //! The interface of an app to the command line.
 
-use verbline_engine::{Registry, Report, Running};
+use serde_json::{Map, Value, json};
+use verbline_engine::{Registry, Report, Running, Warning};
 use verbline_plan::Plan;
 
 use super::figures::count;
@@ -62,9 +63,27 @@ pub trait App {
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// Keys that `--json` prints beside the engine's, at the top level.
-    pub json: serde_json::Map<String, serde_json::Value>,
+    pub json: Map<String, Value>,
     /// Lines that a person reads above the engine's tables; at most 80 columns each.
     pub text: String,
     /// Failures, one sentence each. A run with any of them exits with 1.
     pub failures: Vec<String>,
+}
+
+impl Outcome {
+    /// The whole run as one object: the engine's [`Report`] as it is serialised, which
+    /// `docs/report.schema.json` describes. The engine's keys win over the app's.
+    pub(super) fn whole(&self, report: &Report) -> Value {
+        let mut whole = self.json.clone();
+        if let Value::Object(engine) = json!(report) {
+            whole.extend(engine);
+        }
+        // Failures found by the app belong to no lcore.
+        let of_app = |message| json!({ "lcore": null, "stage": null, "panicked": false, "message": message });
+        let failures = report.failures.iter().map(|failure| json!(failure));
+        whole.insert("failures".into(), failures.chain(self.failures.iter().map(of_app)).collect());
+        let warning = |one: &Warning| json!({ "code": one.code, "message": one.message, "remedy": one.remedy });
+        whole.insert("warnings".into(), report.warnings().iter().map(warning).collect());
+        Value::Object(whole)
+    }
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
-use super::args_capture::CaptureOptions;
-use super::args_operate::{LogOptions, PsOptions, SocketOptions, StatsOptions, TopOptions};
-use super::args_trace::TraceOptions;
+use super::args_operate::{
+    CaptureOptions, LogOptions, PsOptions, SocketOptions, StatsOptions, TopOptions, TraceOptions,
+};
 use super::times::duration;
 
 const EXIT_CODES: &str = "\

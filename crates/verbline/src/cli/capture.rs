@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use verbline_operate::capture::blocks::{BlockKind, Blocks};
 use verbline_operate::client::open;
 
-use super::args_capture::CaptureOptions;
+use super::args_operate::CaptureOptions;
 use super::capture_files::CaptureFiles;
 use super::figures::count;
 use super::output::message;

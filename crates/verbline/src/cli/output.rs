@@ -162,6 +162,12 @@ pub(super) fn labelled(label: &str, text: &str) -> String {
     format!("{label:<INDENT$}{}", wrapped(text, COLUMNS, INDENT))
 }
 
+/// Labelled texts, and an empty line behind them; nothing, if there are none.
+pub(super) fn section(texts: impl IntoIterator<Item = (&'static str, String)>) -> String {
+    let lines: String = texts.into_iter().map(|(label, text)| labelled(label, &text) + "\n").collect();
+    if lines.is_empty() { lines } else { lines + "\n" }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

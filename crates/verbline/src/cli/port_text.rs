@@ -1,16 +1,14 @@
 //! Faults of ports and connections, as text.
 
-use std::fmt::Write as _;
-
 use verbline_engine::{ConnectionReport, ConnectionState, PortReport};
 
 use super::figures::{count, duration};
-use super::output::labelled;
+use super::output::section;
 use super::remedies;
 
 /// The ports' errors, and each remedy once, for any number of ports with its kind of error.
 pub(super) fn port_errors(ports: &[PortReport]) -> String {
-    let (mut text, mut told) = (String::new(), Vec::new());
+    let (mut lines, mut told) = (Vec::new(), Vec::new());
     let is_bad =
         |port: &&PortReport| port.down || port.link_down || !port.errors.is_empty() || port.lost_messages() > 0;
     for port in ports.iter().filter(is_bad) {
@@ -21,56 +19,42 @@ pub(super) fn port_errors(ports: &[PortReport]) -> String {
         let lost = Some(port.lost_messages()).filter(|lost| *lost > 0);
         let lost = lost.map(|lost| format!("{} messages lost, as no receive was posted", count(lost)));
         let all: Vec<_> = statuses.chain(down).chain(link).chain(lost).collect();
-        let _ = writeln!(text, "{}", labelled("errors", &format!("port {}: {}", port.name, all.join(", "))));
+        lines.push(("errors", format!("port {}: {}", port.name, all.join(", "))));
         for status in &port.errors {
             let alone = status.status == "WR_FLUSH_ERR" && port.errors.len() == 1;
             let remedy = if alone { Some(remedies::FLUSHED) } else { remedies::for_status(&status.status) };
             if let Some(remedy) = remedy.filter(|_| !told.contains(&status.status)) {
                 told.push(status.status.clone());
-                let _ = writeln!(text, "{}", labelled("", &format!("{}: {remedy}", status.status)));
+                lines.push(("", format!("{}: {remedy}", status.status)));
             }
         }
     }
     if ports.iter().any(|port| port.lost_messages() > 0) {
-        let _ = writeln!(text, "{}", labelled("", &format!("lost: {}", remedies::OUT_OF_BUFFER)));
+        lines.push(("", format!("lost: {}", remedies::OUT_OF_BUFFER)));
     }
-    if !text.is_empty() {
-        text.push('\n');
-    }
-    text
+    section(lines)
 }
 
 /// The reasons why connections ended before the run, and why they can't be reconnected.
 pub(super) fn lost(connections: &[ConnectionReport]) -> String {
-    let mut text = String::new();
-    for connection in connections {
-        let Some(reason) = &connection.reason else { continue };
+    section(connections.iter().filter_map(|connection| {
+        let reason = connection.reason.as_ref()?;
         let when = connection.ended_ns.map(|ns| format!(" after {}", duration(ns))).unwrap_or_default();
         // A connection that is up was lost one time less than it was made.
         let losses = connection.times_connected.saturating_sub((connection.state == ConnectionState::Connected).into());
         let often = if losses > 1 { format!("{} times, the last time: ", count(losses)) } else { String::new() };
         let since = connection.last_error.as_ref().map(|error| format!("; since then: {error}")).unwrap_or_default();
-        let line = format!("port {} ({}): {often}{reason}{when}{since}", connection.port, connection.address);
-        let _ = writeln!(text, "{}", labelled("lost", &line));
-    }
-    if !text.is_empty() {
-        text.push('\n');
-    }
-    text
+        Some(("lost", format!("port {} ({}): {often}{reason}{when}{since}", connection.port, connection.address)))
+    }))
 }
 
 /// The reasons why ports with many connections could not make some: the last of each port, with the
 /// listener's words.
 pub(super) fn refused(ports: &[PortReport]) -> String {
-    let mut text = String::new();
-    for port in ports {
-        let Some(why) = port.connections.as_ref().and_then(|many| many.last_error.as_deref()) else { continue };
-        let _ = writeln!(text, "{}", labelled("refused", &format!("port {}, the last time: {why}", port.name)));
-    }
-    if !text.is_empty() {
-        text.push('\n');
-    }
-    text
+    section(ports.iter().filter_map(|port| {
+        let why = port.connections.as_ref()?.last_error.as_deref()?;
+        Some(("refused", format!("port {}, the last time: {why}", port.name)))
+    }))
 }
 
 #[cfg(test)]

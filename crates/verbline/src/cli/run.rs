@@ -20,7 +20,7 @@ use super::log;
 use super::output::{advise, alarming, document, is_coloured, labelled, message, result, sentence};
 use super::signals::{ReloadRequest, StopRequest};
 use super::trace_text::kept_slowest;
-use super::{App, console, json, text};
+use super::{App, console, text};
 
 /// The user is told what the run waits for after so long.
 const WAITED_LONG: Duration = Duration::from_secs(2);
@@ -227,7 +227,7 @@ fn conclude(
         warn(&report);
         return code;
     }
-    let code = document(&json::report(&report, &outcome), code, Some(stop));
+    let code = document(&outcome.whole(&report), code, Some(stop));
     warn(&report);
     // The document goes to a file or a program; the user sees failures here.
     for failure in text::failures(&report, &outcome) {

@@ -1,11 +1,37 @@
-//! The text about stages below their table.
+//! The text about lcores and stages below their tables.
 
-use std::fmt::Write as _;
+use verbline_engine::{HistogramReport, LcoreReport, StageReport};
 
-use verbline_engine::{HistogramReport, StageReport};
+use super::figures::{count, duration, percent};
+use super::output::section;
 
-use super::figures::{count, duration};
-use super::output::labelled;
+/// The time that lcores spin before they sleep, and the causes that woke those that slept.
+pub(super) fn sleepers(lcores: &[LcoreReport]) -> String {
+    let spins = lcores.iter().filter(|lcore| lcore.policy == "adaptive").map(|lcore| {
+        let from = match lcore.spin_from {
+            "measured" => ", by what waking it was measured to cost",
+            "disturbed" => ", by the least of what waking it cost, as other programs disturbed every measurement",
+            _ => ", as the plan has it",
+        };
+        let spin = duration(lcore.spin_ns);
+        let line = match lcore.late_share_max {
+            None => format!("lcore {}: {spin}{from}", lcore.name),
+            Some(most) => format!(
+                "lcore {}: up to {spin}{from}; {} of batches found it asleep (within that, {} may)",
+                lcore.name,
+                percent(lcore.late_share()),
+                percent(most)
+            ),
+        };
+        ("spin", line)
+    });
+    let wakes = lcores.iter().filter(|lcore| lcore.sleeps > 0).map(|lcore| {
+        let causes = lcore.wakes.iter().filter(|wake| wake.count > 0);
+        let causes: Vec<_> = causes.map(|wake| format!("{} {}", wake.cause, count(wake.count))).collect();
+        ("wakes", format!("lcore {}: {}", lcore.name, causes.join(", ")))
+    });
+    section(spins.chain(wakes))
+}
 
 /// The source of the figures in the stages' table, to be shown below it.
 pub(super) fn sampled(stages: &[StageReport]) -> &'static str {
@@ -18,42 +44,31 @@ pub(super) fn sampled(stages: &[StageReport]) -> &'static str {
 
 /// The stages' own counts and measurements.
 pub(super) fn own_figures(stages: &[StageReport]) -> String {
-    let counted = stages.iter().filter(|stage| !stage.counters.is_empty());
-    let mut text = String::new();
-    for stage in counted {
+    let counted = stages.iter().filter(|stage| !stage.counters.is_empty()).map(|stage| {
         let each = stage.counters.iter().map(|counter| format!("{} {}", counter.name, count(counter.value)));
-        let line = format!("stage {}: {}", stage.name, each.collect::<Vec<_>>().join(", "));
-        let _ = writeln!(text, "{}", labelled("counters", &line));
-    }
-    for stage in stages {
-        for HistogramReport { name, times } in stage.histograms.iter().filter(|own| own.times.count > 0) {
+        ("counters", format!("stage {}: {}", stage.name, each.collect::<Vec<_>>().join(", ")))
+    });
+    let timed = stages.iter().flat_map(|stage| {
+        let own = stage.histograms.iter().filter(|own| own.times.count > 0);
+        own.map(|HistogramReport { name, times }| {
             let shares = times_within([times.p50_ns, times.p99_ns, times.p999_ns].map(Some));
-            let most = duration(times.max_ns);
-            let line = format!("stage {}: {name} {}, {shares}, all within {most}", stage.name, count(times.count));
-            let _ = writeln!(text, "{}", labelled("times", &line));
-        }
-    }
-    if !text.is_empty() {
-        text.push('\n');
-    }
-    text
+            let (times, most) = (count(times.count), duration(times.max_ns));
+            ("times", format!("stage {}: {name} {times}, {shares}, all within {most}", stage.name))
+        })
+    });
+    section(counted.chain(timed))
 }
 
 /// Requests of stages that were refused, with the remedies.
 pub(super) fn unmet(stages: &[StageReport]) -> String {
-    let mut text = String::new();
-    for stage in stages {
+    section(stages.iter().flat_map(|stage| {
         let packets = (stage.alloc_failed, "packets", "give it a `pool`, or that pool more `packets`");
         let timers = (stage.timers_refused, "timers", "raise its `timers_max`; a source that is done gets none");
-        for (asked, what, remedy) in [packets, timers].into_iter().filter(|(asked, ..)| *asked > 0) {
-            let line = format!("stage {}: {what} {}: {remedy}", stage.name, count(asked));
-            let _ = writeln!(text, "{}", labelled("refused", &line));
-        }
-    }
-    if !text.is_empty() {
-        text.push('\n');
-    }
-    text
+        let unmet = [packets, timers].into_iter().filter(|(asked, ..)| *asked > 0);
+        unmet.map(|(asked, what, remedy)| {
+            ("refused", format!("stage {}: {what} {}: {remedy}", stage.name, count(asked)))
+        })
+    }))
 }
 
 /// The longest times of half, 99 and 99.9 in a hundred; `None` for unknown ones. The figures are

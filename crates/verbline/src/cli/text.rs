@@ -5,10 +5,9 @@ use std::fmt::Write as _;
 use verbline_engine::{EventReport, Report, Warning};
 
 use super::figures::{count, duration};
-use super::idling::sleepers;
 use super::output::{COLUMNS, alarming, labelled, wrapped};
 use super::port_text::{lost, port_errors, refused};
-use super::stage_text::{own_figures, sampled, unmet};
+use super::stage_text::{own_figures, sampled, sleepers, unmet};
 use super::visible::visible_name;
 use super::{Outcome, remedies, tables};
 

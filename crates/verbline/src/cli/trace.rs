@@ -16,7 +16,7 @@ use verbline_operate::trace::summary::Summary;
 use verbline_operate::trace::timeline::Slice;
 use verbline_operate::trace::{Analysis, Output, Wanted};
 
-use super::args_trace::TraceOptions;
+use super::args_operate::TraceOptions;
 use super::capture_files::created;
 use super::output::{document, message, part, result};
 use super::run::fail;
