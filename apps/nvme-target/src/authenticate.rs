@@ -14,7 +14,7 @@ use crate::stage::Target;
 
 /// Draws the number and the random bytes of a challenge.
 fn draw(shared: &crate::shared::Shared) -> Option<Drawn> {
-    let random = crate::random::bytes::<{ DIGEST_BYTES_MAX + 4 }>()?;
+    let random = crate::shared::random_bytes::<{ DIGEST_BYTES_MAX + 4 }>()?;
     let (value, seed) = random.split_first_chunk::<DIGEST_BYTES_MAX>()?;
     Some((shared.next_sequence(u32::from_le_bytes(seed.try_into().ok()?)), *value))
 }

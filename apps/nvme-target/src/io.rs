@@ -5,7 +5,6 @@ use verbline::mem::Packet;
 use verbline::prelude::*;
 use verbline_nvme::io::{DSM_DEALLOCATE, DSM_RANGE_BYTES, DsmRange, ReadWrite};
 use verbline_nvme::{Command, Sgl, Status, opcode};
-use verbline_store::Store;
 
 use crate::answering::remote;
 use crate::commands::{Answer, Data, Io, Pending, Purpose, Work};
@@ -56,7 +55,7 @@ impl Target {
             return Err(Status::SEQUENCE_ERROR.do_not_retry());
         }
         let space = self.spaces.find(command.nsid).ok_or(Status::INVALID_NAMESPACE.do_not_retry())?;
-        let geometry = space.store.geometry();
+        let geometry = space.geometry();
         let (moves, changes) = match command.opcode {
             opcode::io::READ | opcode::io::COMPARE => (true, false),
             opcode::io::WRITE => (true, true),

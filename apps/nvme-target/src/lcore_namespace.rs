@@ -39,6 +39,8 @@ pub(crate) struct Space {
     /// Its name in [`Namespaces`](crate::namespace_changes::Namespaces).
     pub(crate) tenant: TenantId,
     pub(crate) store: Box<dyn Store>,
+    /// Hosts may only read it, whatever its store can do.
+    is_read_only: bool,
     pub(crate) layout: Layout,
     /// The memory of its blocks, if RDMA operations can reach them there.
     region: Option<Region>,
@@ -114,11 +116,11 @@ impl Space {
                 (Box::new(NullStore::new(geometry, depth)) as Box<dyn Store>, None)
             }
         };
-        let store = if how.read_only { Box::new(ReadOnly(store)) as Box<dyn Store> } else { store };
         Ok(Space {
             nsid,
             tenant: nsid.into(),
             store,
+            is_read_only: how.read_only,
             layout,
             region,
             names,
@@ -183,9 +185,15 @@ impl Space {
         self.region.as_ref().is_some_and(|region| region.write_from(range.offset(), data).is_ok())
     }
 
+    /// The geometry of its store, as far as hosts may use it.
+    pub(crate) fn geometry(&self) -> Geometry {
+        let geometry = self.store.geometry();
+        Geometry { read_only: geometry.read_only || self.is_read_only, ..geometry }
+    }
+
     /// Its data of Identify.
     pub(crate) fn identity(&self) -> Namespace {
-        let geometry = self.store.geometry();
+        let geometry = self.geometry();
         Namespace {
             blocks: geometry.blocks,
             block_shift: self.layout.block_shift as u8,
@@ -303,46 +311,4 @@ fn of_nothing(settings: &Settings, nsid: u32) -> [u8; 16] {
     uuid[6] = uuid[6] & 0x0F | 8 << 4;
     uuid[8] = 0x80;
     uuid
-}
-
-/// A store that hosts may only read.
-struct ReadOnly(Box<dyn Store>);
-
-impl Store for ReadOnly {
-    fn geometry(&self) -> Geometry {
-        Geometry { read_only: true, ..self.0.geometry() }
-    }
-
-    fn submit(&mut self, requests: &mut VecDeque<Request>) -> usize {
-        self.0.submit(requests)
-    }
-
-    fn poll(&mut self, done: &mut Vec<verbline_store::Done>) -> usize {
-        self.0.poll(done)
-    }
-
-    fn under_way(&self) -> usize {
-        self.0.under_way()
-    }
-
-    fn room(&self) -> usize {
-        self.0.room()
-    }
-
-    fn wake_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        self.0.wake_fd()
-    }
-
-    fn may_sleep(&self) -> bool {
-        self.0.may_sleep()
-    }
-
-    fn refresh(&mut self) -> std::io::Result<Geometry> {
-        self.0.refresh()?;
-        Ok(self.geometry())
-    }
-
-    fn direct(&self, lba: u64, blocks: u32) -> Option<std::ops::Range<usize>> {
-        self.0.direct(lba, blocks)
-    }
 }

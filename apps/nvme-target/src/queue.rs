@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use verbline::engine::ConnectionId;
 use verbline::prelude::*;
+use verbline_nvme::Command;
 use verbline_nvme::cm::Request;
 
 use crate::admission::AdmissionId;
 use crate::controller::Controller;
 use crate::exchange::Exchange;
+use crate::namespace_table::Use;
 use crate::shared::Seat;
-use crate::signed::PipelinedReads;
 
 /// Asynchronous Event Requests that a controller holds.
 pub(crate) const EVENTS_HELD: usize = 4;
@@ -235,5 +236,47 @@ impl Queues {
     /// Whether there are no queues.
     pub(crate) fn is_empty(&self) -> bool {
         self.free.len() == self.all.len()
+    }
+}
+
+/// The pipelined reads of a queue, by their keys.
+#[derive(Debug)]
+pub(crate) struct PipelinedReads {
+    commands: Box<[Option<(Command, Use)>]>,
+    free: Vec<u16>,
+}
+
+impl PipelinedReads {
+    /// The pipelined reads of a queue whose connection has `keys` keys.
+    pub(crate) fn new(keys: usize) -> PipelinedReads {
+        let keys = keys.min(u16::MAX.into()) as u16;
+        PipelinedReads { commands: (0..keys).map(|_| None).collect(), free: (0..keys).rev().collect() }
+    }
+
+    /// Takes a free key, until it is posted or put back.
+    pub(crate) fn take(&mut self) -> Option<u16> {
+        self.free.pop()
+    }
+
+    /// Puts an unused key back.
+    pub(crate) fn put_back(&mut self, key: u16) {
+        self.free.push(key);
+    }
+
+    /// Whether a key is free.
+    pub(crate) fn has_free(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    /// Records the read posted with a key. It uses its namespace until the response is back.
+    pub(crate) fn posted(&mut self, key: u16, command: Command, of: Use) {
+        self.commands[usize::from(key)] = Some((command, of));
+    }
+
+    /// Frees the key of a response that is back.
+    pub(crate) fn give_back(&mut self, key: u16) -> Option<(Command, Use)> {
+        let posted = self.commands.get_mut(usize::from(key))?.take()?;
+        self.free.push(key);
+        Some(posted)
     }
 }

@@ -7,6 +7,7 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use rustix::rand::{GetRandomFlags, getrandom};
 use verbline::engine::Region;
 use verbline::prelude::*;
 use verbline_nvme::Nqn;
@@ -15,7 +16,6 @@ use verbline_store::{Resizer, Store};
 
 use crate::admission::Admissions;
 use crate::controller::Controller;
-use crate::random;
 
 /// The shared state.
 #[derive(Debug, Default)]
@@ -123,7 +123,7 @@ impl Shared {
         id: [u8; 16],
         cntlids: RangeInclusive<u16>,
     ) -> Result<(Arc<Controller>, Seat), Refusal> {
-        let drawn = u64::from_le_bytes(random::bytes().ok_or(Refusal::Busy)?);
+        let drawn = u64::from_le_bytes(random_bytes().ok_or(Refusal::Busy)?);
         let mut table = self.table();
         // Its writes may be in flight as long as it has an I/O queue.
         let is_left_over = |entry: &KnownController| {
@@ -227,7 +227,7 @@ impl Shared {
         if let Some(uuid) = uuids.get(region) {
             return Some(*uuid);
         }
-        let mut uuid: [u8; 16] = random::bytes()?;
+        let mut uuid: [u8; 16] = random_bytes()?;
         (uuid[6], uuid[8]) = (uuid[6] & 0x0F | 4 << 4, uuid[8] & 0x3F | 0x80);
         uuids.insert(region.to_owned(), uuid);
         Some(uuid)
@@ -266,6 +266,14 @@ impl Table {
     fn find(&mut self, cntlid: u16) -> Option<&mut KnownController> {
         self.entries.iter_mut().find(|entry| entry.controller.cntlid == cntlid)
     }
+}
+
+/// Returns `N` random bytes of the system, for challenges and for names that must not be guessed.
+/// `None` if the system gives none.
+pub(crate) fn random_bytes<const N: usize>() -> Option<[u8; N]> {
+    let mut random = [0; N];
+    let got = getrandom(&mut random, GetRandomFlags::empty()).ok()?;
+    (got == N).then_some(random)
 }
 
 /// Picks one of the numbers that are not taken, each with the same probability.

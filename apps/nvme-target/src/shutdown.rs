@@ -7,7 +7,7 @@ use verbline::mem::Packet;
 use verbline::prelude::*;
 use verbline_nvme::identify::ControllerType;
 use verbline_nvme::{Command, Status};
-use verbline_store::{Fault, Op, Store};
+use verbline_store::{Fault, Op};
 
 use crate::commands::{Answer, Io, Pending, Work};
 use crate::namespace_table::Use;

@@ -3,7 +3,6 @@
 //! A command is answered in the call that received it, unless it has to wait; then it gets a place
 //! among the commands in flight. A command without room in the port's queues, or without a packet,
 //! waits until others are done.
-//! packet, waits for those that are done.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -5,7 +5,7 @@ use verbline::prelude::*;
 use verbline_nvme::io::{DEALLOCATE, DSM_DEALLOCATE, DsmRange, ReadWrite};
 use verbline_nvme::protection::{Action, Wrong};
 use verbline_nvme::{Command, Status, opcode};
-use verbline_store::{Done, Fault, Op, Request, Store};
+use verbline_store::{Done, Fault, Op, Request};
 
 use crate::answering::remote;
 use crate::commands::{Answer, Data, Io, Pending, Work, wrong_lba};

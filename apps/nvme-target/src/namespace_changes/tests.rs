@@ -117,7 +117,7 @@ fn two_lcores_a_number_comes_again_when_every_stage_has_left_it() {
         let changes = namespaces.take(stage);
         assert_eq!(added(&changes), [1], "stage {stage}");
         let blocks = changes.iter().filter_map(|change| match change {
-            Change::Add(space) => Some(verbline_store::Store::geometry(&space.store).blocks),
+            Change::Add(space) => Some(space.store.geometry().blocks),
             Change::Remove(_) => None,
         });
         assert_eq!(blocks.collect::<Vec<_>>(), [3], "the last that was asked for");
