@@ -194,8 +194,7 @@ fn hosts_without_a_secret_are_served_as_before() {
     let data = host.data(CNTLID_ANY, DISCOVERY_NQN);
     assert_eq!(host.connect(admin, CONNECT, &data).result & !0xFFFF, 0);
     host.name = "nqn.2026-01.org.example:other";
-    let (admin, cntlid) = host.controller();
-    let io = host.io_queue(cntlid, 1);
+    let (admin, io) = host.queues();
     host.assert_served(io);
     let answer = host.send_bytes(admin, &[0; 72], true);
     assert!(answer.status.is(Status::INVALID_OPCODE), "{answer:?}");

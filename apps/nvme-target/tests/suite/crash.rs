@@ -68,8 +68,7 @@ fn serve(port: u16, disk: &Disk) -> Served {
     let app = NvmeTarget::default().with_store(NSID, move |depth| FaultyStore::over(&disk, depth));
     let running = start_app(&plan(port, &namespace), &app);
     let mut host = Host::new(port);
-    let (admin, cntlid) = host.controller();
-    let io = host.io_queue(cntlid, 1);
+    let (admin, io) = host.queues();
     Served { running, host, admin, io }
 }
 

@@ -57,8 +57,7 @@ fn long_ranges_are_given_back_in_parts() {
     let app = NvmeTarget::default().with_store(NSID, store);
     let running = start_app(&plan(7966, &format!("[nvme.namespace.{NSID}]\nnull_bytes = {}\n", BLOCKS * 4096)), &app);
     let mut host = Host::new(7966);
-    let (admin, cntlid) = host.controller();
-    let io = host.io_queue(cntlid, 1);
+    let (admin, io) = host.queues();
     let mut give_back = |ranges: &[(u64, u32)]| {
         let of = |(slba, blocks): &(u64, u32)| DsmRange { attributes: 0, blocks: *blocks, slba: *slba }.to_bytes();
         let data: Vec<u8> = ranges.iter().flat_map(of).collect();

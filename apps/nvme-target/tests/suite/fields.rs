@@ -29,8 +29,7 @@ type Change = fn(u64, u32) -> (u64, u32);
 fn neighbour(port: u16) -> (Host, usize) {
     let mut good = Host::new(port);
     good.name = "nqn.2026-01.org.example:good";
-    let (_, cntlid) = good.controller();
-    let io = good.io_queue(cntlid, 1);
+    let (_, io) = good.queues();
     (good, io)
 }
 
@@ -152,8 +151,7 @@ fn opcodes_and_dwords() {
     let running = target(7912, "");
     let (mut good, served) = neighbour(7912);
     let mut host = Host::new(7912);
-    let (admin, cntlid) = host.controller();
-    let io = host.io_queue(cntlid, 1);
+    let (admin, io) = host.queues();
     let cc = Property { offset: property::CC, is_wide: false }.set(0, property::CC_USUAL.into());
     for opcode in 0..=u8::MAX {
         for (queue, is_admin) in [(admin, true), (io, false)] {
@@ -190,8 +188,7 @@ fn flags_and_descriptors() {
     let running = target(7913, "");
     let (mut good, served) = neighbour(7913);
     let mut host = Host::new(7913);
-    let (_, cntlid) = host.controller();
-    let io = host.io_queue(cntlid, 1);
+    let (_, io) = host.queues();
     let read = host.read(0, 1);
     for (at, right) in [(1, &[0x40][..]), (39, &[0x40, 0x4F])] {
         for value in (0..=u8::MAX).filter(|value| !right.contains(value)) {
@@ -220,8 +217,7 @@ fn flags_and_descriptors() {
     for change in wrong {
         for opcode in [opcode::io::READ, opcode::io::WRITE, opcode::io::COMPARE, opcode::io::DATASET_MANAGEMENT] {
             let mut bad = Host::new(7913);
-            let (_, cntlid) = bad.controller();
-            let queue = bad.io_queue(cntlid, 1);
+            let (_, queue) = bad.queues();
             let Sgl::Keyed { addr, len, key, .. } = bad.keyed(0, 4096) else { panic!("keyed") };
             let (addr, key) = change(addr, key);
             let command = bad.of_blocks(opcode, 0, 1, Sgl::Keyed { addr, len, key, invalidate: false });

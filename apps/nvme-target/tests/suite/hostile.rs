@@ -66,8 +66,7 @@ fn a_queue_of_the_same_number_is_refused() {
 fn reads_and_writes_that_lie_are_told_so() {
     let running = target(7806, "");
     let mut host = Host::new(7806);
-    let (_, cntlid) = host.controller();
-    let io = host.io_queue(cntlid, 1);
+    let (_, io) = host.queues();
     let keyed = |len| host.keyed(0, len);
     let read = |slba, blocks, sgl| host.of_blocks(opcode::io::READ, slba, blocks, sgl);
     let write = |slba, blocks, sgl| host.of_blocks(opcode::io::WRITE, slba, blocks, sgl);
@@ -188,8 +187,7 @@ fn who_breaks_the_rules_of_a_queue_is_disconnected() {
     let running = target(7809, "");
     let mut good = Host::new(7809);
     good.name = "nqn.2026-01.org.example:good";
-    let (_, cntlid) = good.controller();
-    let served = good.io_queue(cntlid, 1);
+    let (_, served) = good.queues();
     let wrong_key = |host: &Host, opcode| match host.keyed(0, 4096) {
         Sgl::Keyed { addr, len, key, .. } => {
             let sgl = Sgl::Keyed { addr, len, key: key ^ 0x5A5A, invalidate: false };
@@ -199,8 +197,7 @@ fn who_breaks_the_rules_of_a_queue_is_disconnected() {
     };
     for kind in 0..4 {
         let mut bad = Host::new(7809);
-        let (_, cntlid) = bad.controller();
-        let io = bad.io_queue(cntlid, 1);
+        let (_, io) = bad.queues();
         let capsule = match kind {
             0 => vec![1, 2, 3],
             1 => vec![0; 63],
@@ -240,16 +237,14 @@ fn a_queue_that_is_overrun_is_disconnected() {
 fn a_host_that_is_silent_is_disconnected() {
     let running = target(7811, "");
     let mut silent = Host::new(7811);
-    let (admin, cntlid) = silent.controller();
-    let io = silent.io_queue(cntlid, 1);
+    let (admin, io) = silent.queues();
     silent.fall_silent(admin);
     silent.wait_cut_off(admin);
     silent.wait_cut_off(io);
     until(&running, "keep_alive_expired", 1);
     // It may connect again, once its last command has ended.
     let mut again = Host::new(7811);
-    let (_, cntlid) = again.controller();
-    let io = again.io_queue(cntlid, 1);
+    let (_, io) = again.queues();
     again.assert_served(io);
     end(running);
 }
@@ -260,8 +255,7 @@ fn hosts_that_vanish_leave_nothing_behind() {
     let running = target(7812, "");
     for _ in 0..40 {
         let mut host = Host::new(7812);
-        let (admin, cntlid) = host.controller();
-        let io = host.io_queue(cntlid, 1);
+        let (admin, io) = host.queues();
         host.send(admin, &Command::new(opcode::admin::ASYNC_EVENT_REQUEST, 0x7001, Sgl::NONE).to_bytes());
         for cid in 1..ENTRIES - 1 {
             let opcode = if cid % 2 == 0 { opcode::io::READ } else { opcode::io::WRITE };
@@ -271,8 +265,7 @@ fn hosts_that_vanish_leave_nothing_behind() {
         host.vanish();
     }
     let mut host = Host::new(7812);
-    let (_, cntlid) = host.controller();
-    let io = host.io_queue(cntlid, 1);
+    let (_, io) = host.queues();
     host.assert_served(io);
     end(running);
 }

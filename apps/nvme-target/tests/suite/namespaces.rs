@@ -97,8 +97,7 @@ fn namespaces_come_and_go_and_hosts_are_told() {
     let app = NvmeTarget::default();
     let running = start_app(&plan(7880, ""), &app);
     let mut host = Host::new(7880);
-    let (admin, cntlid) = host.controller();
-    let io = host.io_queue(cntlid, 1);
+    let (admin, io) = host.queues();
     want_events(&mut host, admin);
     wait_for_event(&mut host, admin);
     assert_eq!(listed(&mut host, admin, 0), [1, 2]);
@@ -189,8 +188,7 @@ fn as_many_namespaces_as_there_may_be_come_at_run_time() {
     let app = NvmeTarget::default();
     let running = start_app(&plan(7935, "commands_max = 64"), &app);
     let mut host = Host::new(7935);
-    let (admin, cntlid) = host.controller();
-    let io = host.io_queue(cntlid, 1);
+    let (admin, io) = host.queues();
     want_events(&mut host, admin);
     let cid = wait_for_event(&mut host, admin);
 

@@ -74,8 +74,7 @@ fn as_many_commands_go_on_as_there_are_packets() {
         &app,
     );
     let mut host = Host::new(7953);
-    let (_, cntlid) = host.controller();
-    let io = host.io_queue(cntlid, 1);
+    let (_, io) = host.queues();
     for cid in 1..=AT_ONCE {
         let read = Command { nsid: NSID, cid, ..host.read(0, 1) };
         host.send(io, &read.to_bytes());

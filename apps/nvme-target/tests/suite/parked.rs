@@ -34,8 +34,7 @@ fn a_read_that_waits_gets_the_blocks_that_it_named() {
         let app = NvmeTarget::default();
         let running = start_app(&plan_of_two(port, "").replace("memory = \"disk\"\n", &format!("{first}\n")), &app);
         let mut host = Host::new(port);
-        let (_, cntlid) = host.controller();
-        let io = host.io_queue(cntlid, 1);
+        let (_, io) = host.queues();
         for block in 0..AT_ONCE as u64 {
             assert!(write_in_capsule(&mut host, io, 9, block, 0x90 + block as u8).is_success());
             let status = write_in_capsule(&mut host, io, 1, block, 0x10 + block as u8);

@@ -45,8 +45,7 @@ fn long_commands_agree_with_an_oracle() {
     let folder = tempfile::tempdir().unwrap();
     let running = serve(7920, &folder);
     let mut host = Host::new(7920);
-    let (_, cntlid) = host.controller();
-    let io = host.io_queue(cntlid, 1);
+    let (_, io) = host.queues();
     let mut rng = Rng::with_seed(1);
     let mut oracle = vec![0; FILE_BLOCKS as usize * BLOCK];
     for round in 0..400 {
@@ -103,8 +102,7 @@ fn a_capsule_is_copied_in_pieces() {
     let stage = stage.replacen("pool = \"packets\"", "pool = \"data\"", 1);
     let running = start(&format!("{front}{pool}[stage.target]{stage}"));
     let mut host = Host::new(7921);
-    let (_, cntlid) = host.controller();
-    let io = host.io_queue(cntlid, 1);
+    let (_, io) = host.queues();
     let data: Vec<u8> = (0..7680).map(|at| (at % 251) as u8).collect();
     for (slba, offset, len) in [(3, 0, 7680), (40, 512, 7168), (60, 0, 512)] {
         let sgl = Sgl::InCapsule { offset: offset as u64, len: len as u32 };
@@ -180,8 +178,7 @@ fn long_reads_that_nobody_takes_stop_nobody() {
     }
     until(&running, "waited", 3);
     let mut good = Host::new(7923);
-    let (admin, cntlid) = good.controller();
-    let io = good.io_queue(cntlid, 1);
+    let (admin, io) = good.queues();
     let began = Instant::now();
     for slba in 0..40 {
         let read = of(&good, opcode::io::READ, slba, LONGEST);
@@ -204,8 +201,7 @@ fn a_store_that_fails_in_the_middle_is_told() {
     let app = NvmeTarget::default().with_store(FILE, move |depth| FaultyStore::over(&disk, depth));
     let running = start_app(&long_plan(7924, &more), &app);
     let mut host = Host::new(7924);
-    let (_, cntlid) = host.controller();
-    let io = host.io_queue(cntlid, 1);
+    let (_, io) = host.queues();
     for opcode in [opcode::io::READ, opcode::io::WRITE, opcode::io::COMPARE] {
         host.memory.write_from(0, &vec![0; LONGEST as usize * BLOCK]).expect("within the memory");
         let failure = if opcode == opcode::io::WRITE { Status::WRITE_FAULT } else { Status::UNRECOVERED_READ_ERROR };

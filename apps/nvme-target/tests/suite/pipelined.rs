@@ -8,6 +8,7 @@ use crate::common::protected::{
     NONE, Served, TO, all, pract, serve, serve_checked, serve_pipelined, set_tuple, tuple_of,
 };
 use crate::common::{end, until};
+use fastrand::Rng;
 use verbline_nvme::protection::{Action, ProtectionType, Tuple};
 use verbline_nvme::{Command, Response, Status, opcode};
 
@@ -189,16 +190,6 @@ fn a_host_that_vanishes_with_a_bad_block_under_way_disturbs_nobody() {
     end(served.running);
 }
 
-/// Small random numbers from a seed.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, bound: u32) -> u32 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 33) % u64::from(bound)) as u32
-    }
-}
-
 /// For any fault of any blocks, and any checks: the same statuses, the same block in the error log,
 /// the same data.
 #[test]
@@ -206,19 +197,19 @@ fn the_device_says_what_the_cpu_says() {
     let kinds = [ProtectionType::Type1, ProtectionType::Type2, ProtectionType::Type3];
     for (index, kind) in (0..).zip(kinds) {
         let mut ways = [serve_pipelined(7850 + index, kind, 4), serve(7860 + index, kind)];
-        let mut numbers = Numbers(u64::from(index) + 1);
+        let mut numbers = Rng::with_seed(u64::from(index) + 1);
         let protection = ways[0].protection(1);
         let is_third = kind == ProtectionType::Type3;
         for round in 0..150 {
-            let slba = numbers.below(200);
-            let ref_tag = if kind == ProtectionType::Type1 { slba } else { numbers.below(u32::MAX) };
+            let slba = numbers.u32(..200);
+            let ref_tag = if kind == ProtectionType::Type1 { slba } else { numbers.u32(..u32::MAX) };
             let tags = Action { checks_ref_tag: !is_third, ..all(ref_tag, 0x0102) };
             let mut bytes = ways[0].blocks(1, 3, round as u8, tags);
             for block in 0..3 {
                 let tuple = tuple_of(&bytes, protection, block);
-                let tuple = match numbers.below(8) {
+                let tuple = match numbers.u32(..8) {
                     0 => Tuple { guard: tuple.guard ^ 0x100, ..tuple },
-                    1 => Tuple { app_tag: tuple.app_tag ^ 1 << numbers.below(16), ..tuple },
+                    1 => Tuple { app_tag: tuple.app_tag ^ 1 << numbers.u32(..16), ..tuple },
                     2 => Tuple { ref_tag: tuple.ref_tag ^ 2, ..tuple },
                     3 => Tuple { guard: 1, app_tag: u16::MAX, ref_tag: tuple.ref_tag },
                     4 => Tuple::DEALLOCATED,
@@ -226,7 +217,7 @@ fn the_device_says_what_the_cpu_says() {
                 };
                 set_tuple(&mut bytes, protection, block, tuple);
             }
-            let mut flag = || numbers.below(3) > 0;
+            let mut flag = || numbers.u32(..3) > 0;
             let action = Action {
                 pract: flag(),
                 checks_guard: flag(),

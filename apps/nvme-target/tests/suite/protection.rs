@@ -204,8 +204,7 @@ fn what_may_not_be_asked_for_is_told_so() {
 fn without_protection_information_nothing_is_checked() {
     let running = target(7828, "");
     let mut host = Host::new(7828);
-    let (_, cntlid) = host.controller();
-    let io = host.io_queue(cntlid, 1);
+    let (_, io) = host.queues();
     for action in [all(77, 1), pract(all(77, 1))] {
         let read = host.read(3, 2);
         let answer = host.ask(io, &read.with(action.put(read.cdw10)));

@@ -9,8 +9,7 @@ use verbline_nvme::{Command, Sgl, Status, opcode};
 fn blocks_hold_what_was_written_and_compared() {
     let running = target(7813, "");
     let mut host = Host::new(7813);
-    let (_, cntlid) = host.controller();
-    let io = host.io_queue(cntlid, 1);
+    let (_, io) = host.queues();
     let data: Vec<u8> = (0..4096_u32).map(|at| (at % 251) as u8).collect();
     let in_capsule = Sgl::InCapsule { offset: 0, len: 4096 };
     let written = host.ask_with(io, &host.of_blocks(opcode::io::WRITE, 3, 1, in_capsule), &data);
@@ -51,8 +50,7 @@ fn blocks_hold_what_was_written_and_compared() {
 fn a_flush_is_as_identify_says() {
     let running = target(7967, "");
     let mut host = Host::new(7967);
-    let (admin, cntlid) = host.controller();
-    let io = host.io_queue(cntlid, 1);
+    let (admin, io) = host.queues();
     let identify = Command::new(opcode::admin::IDENTIFY, 0, host.keyed(0, PAGE_BYTES as u32));
     let identify = identify.with([cns::CONTROLLER.into(), 0, 0, 0, 0, 0]);
     assert!(host.ask(admin, &identify).status.is_success());

@@ -29,8 +29,7 @@ fn hosts_that_take_no_responses_stop_nobody() {
     let (mut slow, deaf) = slow_host(7825, "nqn.2026-01.org.example:slow", 3);
     until(&running, "waited", 3);
     let mut good = Host::new(7825);
-    let (admin, cntlid) = good.controller();
-    let io = good.io_queue(cntlid, 1);
+    let (admin, io) = good.queues();
     let identify = Command::new(opcode::admin::IDENTIFY, 0, good.keyed(0, 4096));
     let identify = identify.with([cns::CONTROLLER.into(), 0, 0, 0, 0, 0]);
     let began = Instant::now();
@@ -83,8 +82,7 @@ fn two_lcores_long_commands_leave_turns_to_others() {
     let (_, cntlid) = busy.controller();
     let queues = [1, 2, 3, 4].map(|qid| busy.io_queue(cntlid, qid));
     let mut host = Host::new(7827);
-    let (_, cntlid) = host.controller();
-    let io = host.io_queue(cntlid, 1);
+    let (_, io) = host.queues();
     host.assert_served(io);
     // The best of a few rounds: this thread shares its CPU, and reads nothing while another has it.
     // If long commands took all turns, no round would have many.
@@ -100,11 +98,9 @@ fn two_lcores_a_namespace_that_always_has_work_leaves_turns_to_others() {
     let running = start(&plan(7828, ""));
     let mut busy = Host::new(7828);
     busy.name = "nqn.2026-01.org.example:busy";
-    let (_, cntlid) = busy.controller();
-    let queue = busy.io_queue(cntlid, 1);
+    let (_, queue) = busy.queues();
     let mut host = Host::new(7828);
-    let (_, cntlid) = host.controller();
-    let io = host.io_queue(cntlid, 1);
+    let (_, io) = host.queues();
     let zeroes = busy.of_blocks(opcode::io::WRITE_ZEROES, 0, 256, Sgl::NONE);
     (1..ENTRIES - 1).for_each(|cid| busy.send(queue, &Command { cid, ..zeroes }.to_bytes()));
     // Through the store, like those of the other host.

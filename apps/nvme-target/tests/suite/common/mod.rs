@@ -221,8 +221,7 @@ impl Host {
         let deadline = Instant::now() + PATIENCE;
         let answer = loop {
             let data = self.data(CNTLID_ANY, SUBSYSTEM);
-            let asked = Connect { qid: 0, sqsize: ENTRIES - 1, cattr: 0, kato_ms: 0 };
-            let answer = self.connect(admin, asked, &data);
+            let answer = self.connect(admin, CONNECT, &data);
             if !answer.status.is(verbline_nvme::Status::CONNECT_BUSY) || Instant::now() > deadline {
                 break answer;
             }
@@ -245,6 +244,14 @@ impl Host {
         assert!(self.ask(admin, &feature).status.is_success());
     }
 
+    /// Like [`controller`](Self::controller), with the I/O queue 1. Returns the admin queue and
+    /// that one.
+    #[track_caller]
+    pub(crate) fn queues(&mut self) -> (usize, usize) {
+        let (admin, cntlid) = self.controller();
+        (admin, self.io_queue(cntlid, 1))
+    }
+
     /// Connects an I/O queue of a controller.
     #[track_caller]
     pub(crate) fn io_queue(&mut self, cntlid: u16, qid: u16) -> usize {
@@ -264,7 +271,7 @@ impl Host {
     #[track_caller]
     pub(crate) fn join(&mut self, queue: usize, cntlid: u16, qid: u16) {
         let data = self.data(cntlid, SUBSYSTEM);
-        let answer = self.connect(queue, Connect { qid, sqsize: ENTRIES - 1, cattr: 0, kato_ms: 0 }, &data);
+        let answer = self.connect(queue, Connect { qid, ..CONNECT }, &data);
         assert!(answer.status.is_success(), "{answer:?}");
     }
 
@@ -306,12 +313,7 @@ impl Host {
     /// Waits for the next response of a queue.
     #[track_caller]
     pub(crate) fn response(&mut self, queue: usize) -> Response {
-        let deadline = Instant::now() + PATIENCE;
-        while self.queues[queue].got.is_empty() {
-            assert!(Instant::now() < deadline, "a response comes");
-            self.poll();
-        }
-        self.taken(queue).expect("one has come")
+        self.response_within(queue, PATIENCE).expect("a response comes")
     }
 
     /// A response of a queue, if one comes within that time.
@@ -321,11 +323,6 @@ impl Host {
         while self.queues[queue].got.is_empty() && Instant::now() < deadline {
             self.poll();
         }
-        self.taken(queue)
-    }
-
-    /// Takes a response that was received.
-    fn taken(&mut self, queue: usize) -> Option<Response> {
         let got = &mut self.queues[queue].got;
         (!got.is_empty()).then(|| Response::read(&got.remove(0)).expect("a response"))
     }
@@ -338,8 +335,7 @@ impl Host {
     /// Waits until the target has disconnected a queue.
     #[track_caller]
     pub(crate) fn wait_cut_off(&mut self, queue: usize) {
-        let ended = self.queues[queue].connection.wait_disconnected(PATIENCE);
-        assert!(!matches!(ended, Ok(false)), "the target disconnects it");
+        assert!(self.is_cut_off(queue, PATIENCE), "the target disconnects it");
     }
 
     /// Asserts that the target answers a queue: it reads the first block.
