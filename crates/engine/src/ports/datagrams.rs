@@ -13,7 +13,6 @@
 //! that is being made or was replaced and may still be used, and one to be destroyed; nothing is
 //! allocated after the start, and the lcore makes and destroys no address handle; packets that
 //! can't be sent are dropped and counted (`no_connection`), or come back if they asked to.
-//! sent is dropped and counted (`no_connection`), or comes back if it asked to.
 
 pub(crate) mod ah_maker;
 mod sending;

@@ -79,44 +79,47 @@ impl Port {
         sent.posted > 0 || sent.stop != Some(PostStop::Full)
     }
 
-    /// Posts pending packets, each to the peer whose handle it carries.
+    /// Posts pending packets, each to the peer whose handle it carries. Returns true if any was
+    /// posted or dropped: a dropped one may be on its way back to a stage of this lcore.
     fn flush_datagrams(&mut self, ctx: &mut LcoreContext) -> bool {
         let Some(sending) = &mut self.sending else { return false };
         let (Some(returning), Some(datagrams)) = (&mut sending.returning, &mut sending.datagrams) else { return false };
         let pending = &mut ctx.sinks[sending.sink].batch;
-        if pending.is_empty() && datagrams.is_settled() {
+        let is_up = self.health == Health::Up;
+        // A port that is down no longer waits for address handles.
+        if pending.is_empty() && datagrams.is_settled() && (is_up || datagrams.pending() == 0) {
             return false;
         }
-        let stats = &self.stats;
+        let (stats, mut is_moved) = (&self.stats, false);
         let mut refuse = |packet: Packet, reason| {
+            is_moved = true;
             stats.drops.add(reason, 1);
             returning.refuse(packet, reason);
         };
-        if self.health != Health::Up {
+        if !is_up {
             pending.drain_front(pending.len()).for_each(|packet| refuse(packet, DropReason::PortDown));
             datagrams.give_up(|packet| refuse(packet, DropReason::PortDown));
             self.stats.tx_pending.set(0);
             return true;
         }
         datagrams.sort(pending, &mut refuse);
-        let mut posted = 0;
         if !datagrams.ready().is_empty() {
             if let Some(tap) = &mut ctx.tap {
                 tap.offer(self.index, datagrams.ready().as_slice(), &self.qp);
             }
             let sent = datagrams.post(&mut self.qp, sending.signal_ends, stats);
-            posted = sent.posted;
+            is_moved |= sent.posted > 0;
             if let Some(tap) = &mut ctx.tap {
-                tap.posted(self.index, posted);
+                tap.posted(self.index, sent.posted);
             }
             if let Some(stop) = sent.stop.filter(|stop| !stop.is_backpressure()) {
                 let end = |packet, reason| returning.refuse(packet, reason);
                 posting::refuse_each(datagrams.ready(), stop, &self.name, stats, end);
-                posted += 1;
+                is_moved = true;
             }
         }
         self.stats.tx_pending.set((pending.len() + datagrams.pending()) as u64);
         self.stats.tx_outstanding.set(self.qp.sends_outstanding() as u64);
-        posted > 0
+        is_moved
     }
 }

@@ -4,17 +4,22 @@ use std::sync::Arc;
 
 use verbline_plan::IdlePolicy;
 use verbline_verbs::datagram::DEFAULT_QKEY;
+use verbline_verbs::event::AsyncEventKind;
 use verbline_verbs::{Completions, SendOptions, Status, Transport};
 
 use super::*;
 use crate::api::stage::Stage;
-use crate::control::run_control::{Control, LcoreInbox, Phase};
+use crate::control::notice::Notice;
+use crate::control::run_control::{Control, LcoreInbox, Phase, Word};
 use crate::idle::policy::Budget;
+use crate::lcore::poll_loop::Lcore;
 use crate::operations::returning::Returning;
+use crate::operations::send_with::SendWith;
 use crate::ports::sink::{Sink, SinkStats};
 use crate::ports::tx_half::Sending;
 use crate::rig::{self, Depths, Parts, Rig};
 use crate::stats::counter::Shared;
+use crate::stats::counters::{PortStats, StageStats};
 use crate::stats::drop_reason::DropReason;
 
 const SENDERS: usize = 4;
@@ -27,14 +32,19 @@ fn inbox() -> LcoreInbox {
 }
 
 fn datagrams(rig: &Rig, qp: &mut QueuePair) -> Datagrams {
+    datagrams_by(qp, Some(AhMaker::new(rig.pd.clone(), inbox(), 0, SENDERS, "port").unwrap()), 0)
+}
+
+/// With this maker, and answers that go out from this GID.
+fn datagrams_by(qp: &mut QueuePair, maker: Option<AhMaker>, gid_index: u8) -> Datagrams {
     let mut datagrams = Datagrams::new(DatagramsSpec {
         port: 0,
-        asks: false,
+        asks: true,
         named: 0,
         senders: SENDERS,
         qkey: DEFAULT_QKEY,
-        path: AhSpec::default(),
-        maker: Some(AhMaker::new(rig.pd.clone(), inbox(), 0, SENDERS, "port").unwrap()),
+        path: AhSpec { gid_index, ..AhSpec::default() },
+        maker,
         pending: 8,
     });
     datagrams.name(&[], qp);
@@ -111,47 +121,102 @@ struct Silent;
 
 impl Stage for Silent {}
 
+/// An lcore with an answer, which asks to come back, on its way to a port.
+struct Answering {
+    rig: Rig,
+    lcore: Lcore,
+    control: Arc<Control>,
+    port: Shared<PortStats>,
+    stage: Shared<StageStats>,
+    qpn: u32,
+}
+
+impl Answering {
+    /// `gid_index`: the GID that its address handle is made with; without one it is never made.
+    fn new(gid_index: Option<u8>) -> Answering {
+        let rig = Rig::new(8);
+        let source = rig.source();
+        let depths = Depths { tx_wr: 8, rx_wr: 8, signal_every_wr: 8 };
+        let mut qp = rig.pd.create_qp(&Rig::spec(&source.cq, Transport::Ud, depths, 0)).unwrap();
+        rig.bring_up(&mut qp);
+        let (waker, doorbell) = verbline_ring::doorbell().unwrap();
+        let control = Arc::new(Control::new(vec![waker]));
+        let told = LcoreInbox { control: Arc::clone(&control), lcore: 0 };
+        let maker = gid_index.map(|_| AhMaker::new(rig.pd.clone(), told, 0, SENDERS, "port").unwrap());
+        let mut datagrams = datagrams_by(&mut qp, maker, gid_index.unwrap_or(0));
+        let path = AhSpec::to_endpoint(&qp.endpoint());
+        let mut find = || datagrams.find(Sender { gid: path.gid, lid: path.lid, qpn: 7 }, path, &mut qp);
+        // Nobody who makes address handles refuses the first request.
+        let sender = [find(), find()][1];
+        while gid_index.is_some() && control.word() == Word::FIRST {
+            std::thread::yield_now();
+        }
+        let mut sending = Sending::new(1, depths.signal_every_wr, depths.tx_wr as usize)
+            .with_options(Some(Returning::new(Some(0), depths.tx_wr as usize)));
+        sending.know_peers(Some(Box::new(datagrams)));
+        let qpn = qp.qpn();
+        let port = rig::port(0, qp, None, Some(sending), None);
+        let stats = Shared::clone(&port.stats);
+        let mut sink = Sink::new(8, DropReason::TxFull, SinkStats::Port(Shared::clone(&stats)));
+        let cache = rig.pool.cache(0).bind();
+        let mut answer = cache.get().unwrap();
+        answer.set_connection(Some(sender));
+        SendWith::new().returned().ask(&mut answer);
+        sink.push(answer);
+        drop(cache);
+        let (budget, stage) = (Budget::none(IdlePolicy::Poll), Box::new(Silent));
+        let parts =
+            Parts { budget, ports: vec![port], sinks: vec![sink], stage, source: Some(source), doorbell, burst: 4 };
+        let (lcore, stage) = rig.lcore(&control, parts);
+        Answering { rig, lcore, control, port: stats, stage, qpn }
+    }
+
+    /// Drains for as long as it may, and ends. Returns the lcores that were not drained, the
+    /// packets that came back to the stage, and the packets that the port dropped as `reason` and
+    /// as the run ended.
+    fn drain(self, reason: DropReason) -> [u64; 4] {
+        let Answering { rig, mut lcore, control, port, stage, .. } = self;
+        let (ends, time, began_ns) = (Arc::clone(&control), rig.time.clone(), rig.time.clock().now_ns());
+        rig.script.on_poll(move |_| {
+            time.pass(DRAIN_NS / 10);
+            // Long after the drain may last.
+            if time.clock().now_ns() - began_ns > 5 * DRAIN_NS {
+                ends.advance(Phase::Ending);
+            }
+        });
+        control.advance(Phase::Draining);
+        lcore.run().unwrap();
+        let undelivered = control.with(|progress| progress.undelivered) as u64;
+        lcore.tear_down(|stage, said| panic!("{stage}: {said}"));
+        let drops = [reason, DropReason::Stopped].map(|reason| port.drops.count(reason));
+        [undelivered, stage.packets_in.value(), drops[0], drops[1]]
+    }
+}
+
 /// Regression: a drain did not wait for the address handles of its answers, and the run said that
 /// it was drained.
 #[test]
 fn a_drain_waits_for_address_handles_as_long_as_it_may() {
-    let rig = Rig::new(8);
-    let source = rig.source();
-    let depths = Depths { tx_wr: 8, rx_wr: 8, signal_every_wr: 8 };
-    let mut qp = rig.pd.create_qp(&Rig::spec(&source.cq, Transport::Ud, depths, 0)).unwrap();
-    rig.bring_up(&mut qp);
-    let mut datagrams = datagrams(&rig, &mut qp);
-    // The lcore never hears that the handle is made: the notice goes to another inbox.
-    let path = AhSpec::to_endpoint(&qp.endpoint());
-    let sender = datagrams.find(Sender { gid: path.gid, lid: path.lid, qpn: 7 }, path, &mut qp);
-    let mut sending = Sending::new(1, depths.signal_every_wr, depths.tx_wr as usize)
-        .with_options(Some(Returning::new(None, depths.tx_wr as usize)));
-    sending.know_peers(Some(Box::new(datagrams)));
-    let port = rig::port(0, qp, None, Some(sending), None);
-    let port_stats = Shared::clone(&port.stats);
-    let mut sink = Sink::new(8, DropReason::TxFull, SinkStats::Port(Shared::clone(&port_stats)));
-    let cache = rig.pool.cache(0).bind();
-    let mut answer = cache.get().unwrap();
-    answer.set_connection(Some(sender));
-    sink.push(answer);
-    drop(cache);
+    assert_eq!(Answering::new(None).drain(DropReason::NoConnection), [1, 0, 0, 1]);
+}
 
-    let (waker, doorbell) = verbline_ring::doorbell().unwrap();
-    let control = Arc::new(Control::new(vec![waker]));
-    let (budget, stage) = (Budget::none(IdlePolicy::Poll), Box::new(Silent));
-    let parts = Parts { budget, ports: vec![port], sinks: vec![sink], stage, source: Some(source), doorbell, burst: 4 };
-    let (mut lcore, _) = rig.lcore(&control, parts);
-    let (ends, time, began_ns) = (Arc::clone(&control), rig.time.clone(), rig.time.clock().now_ns());
-    rig.script.on_poll(move |_| {
-        time.pass(DRAIN_NS / 10);
-        // Long after the drain may last.
-        if time.clock().now_ns() - began_ns > 5 * DRAIN_NS {
-            ends.advance(Phase::Ending);
+/// Regression: it lay in front of its stage, which was not called before something else came.
+#[test]
+fn an_answer_that_has_no_address_handle_comes_back_at_once() {
+    const NO_GID: u8 = 200;
+    assert_eq!(Answering::new(Some(NO_GID)).drain(DropReason::NoConnection), [0, 1, 1, 0]);
+}
+
+/// Regression: it went on waiting for its address handle, and counted as `stopped`.
+#[test]
+fn a_port_that_goes_down_gives_up_the_answers_that_wait_for_address_handles() {
+    for waits in [false, true] {
+        let mut answering = Answering::new(None);
+        if waits {
+            while answering.lcore.run_turn() {}
         }
-    });
-    control.advance(Phase::Draining);
-    lcore.run().unwrap();
-    assert_eq!(control.with(|progress| progress.undelivered), 1);
-    lcore.tear_down(|stage, said| panic!("{stage}: {said}"));
-    assert_eq!(port_stats.drops.count(DropReason::Stopped), 1);
+        let Answering { control, qpn, .. } = &answering;
+        control.notify(0, Notice::QpFailed { port: 0, qpn: *qpn, event: AsyncEventKind::QpFatal });
+        assert_eq!(answering.drain(DropReason::PortDown), [0, 1, 1, 0], "waits: {waits}");
+    }
 }
