@@ -14,6 +14,7 @@ use crate::api::stage::{Next, Stage};
 use crate::operations::operation::{Completed, Done};
 use crate::operations::queue::OperationQueue;
 use crate::stats::clock::Tick;
+use crate::stats::counters::StageStats;
 use crate::stats::drop_reason::DropReason;
 use crate::stats::turn_time::TurnTime;
 use crate::waiting::fds::Fds;
@@ -118,6 +119,23 @@ struct Watched {
     next_look_ns: Tick,
     /// A descriptor has ended a sleep since the last look.
     has_woken: bool,
+}
+
+/// Completed operations on their way to their stage. The packets that it leaves are dropped and
+/// counted, also if it panics.
+struct Handed<'a> {
+    completed: Completed<'a>,
+    stats: &'a StageStats,
+}
+
+impl Drop for Handed<'_> {
+    fn drop(&mut self) {
+        let left: usize = self.completed.done.by_ref().map(|done| done.packets()).sum();
+        if left > 0 {
+            let reason = if std::thread::panicking() { DropReason::Stopped } else { DropReason::Unclaimed };
+            self.stats.drops.add(reason, left as u64);
+        }
+    }
 }
 
 impl Waits {
@@ -242,12 +260,8 @@ impl Waits {
             let Some(queue) = queue.filter(|queue| queue.has_done(*user)) else { continue };
             queue.take_done(*user, &mut self.done);
             any = true;
-            let mut completed = Completed { done: self.done.drain(..) };
-            stage.operations(&mut completed, out);
-            let unclaimed: usize = completed.done.map(|done| done.packets()).sum();
-            if unclaimed > 0 {
-                out.stats.drops.add(DropReason::Unclaimed, unclaimed as u64);
-            }
+            let mut handed = Handed { completed: Completed { done: self.done.drain(..) }, stats: out.stats };
+            stage.operations(&mut handed.completed, out);
         }
         if any {
             self.revive();

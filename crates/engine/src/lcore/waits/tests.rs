@@ -16,14 +16,13 @@ use super::*;
 use crate::api::outputs::Output;
 use crate::api::stage::{PortChange, PortEvent};
 use crate::connection::event::{ConnectionChange, ConnectionEvent};
-use crate::errors::guarded::Guarded;
+use crate::errors::guarded::{self, Guarded};
 use crate::lcore::node::{Node, NodeSpec};
 use crate::operations::operation::Operation;
 use crate::ports::sink::{Sink, SinkStats};
 use crate::ports::state::LcoreState;
 use crate::rig::{Rig, operation_queue};
 use crate::stats::counter::{Shared, shared};
-use crate::stats::counters::StageStats;
 use crate::waiting::fds::{FdInterest, FdNext, FdReady};
 
 /// The calls of the stage, and its answers to them.
@@ -34,6 +33,8 @@ struct Seen {
     answers: std::collections::VecDeque<Next>,
     /// Whether it takes its completed operations.
     takes: bool,
+    /// Panics with its first completed operation in hand.
+    panics: bool,
     /// Arms a timer for this tick in its next call.
     arms_ns: Option<Tick>,
     refused: u32,
@@ -75,6 +76,10 @@ impl Stage for Told {
 
     fn operations(&mut self, done: &mut Completed<'_>, out: &mut Outputs<'_>) {
         self.note("operations", out);
+        if self.0.lock().unwrap().panics {
+            let _first = done.pop();
+            panic!("on purpose");
+        }
         while self.0.lock().unwrap().takes && done.pop().is_some() {}
     }
 
@@ -260,6 +265,13 @@ fn what_a_stage_leaves_of_its_operations_is_dropped_and_counted() {
         assert_eq!(world.stats.drops.count(DropReason::Unclaimed), unclaimed);
         assert_eq!(world.rig.pool.account().held, 0);
     }
+    // Regression: those that a stage had not taken as it panicked were counted nowhere.
+    world.seen.lock().unwrap().panics = true;
+    world.ask(3);
+    world.give_back();
+    assert!(guarded::call(|| world.turn()).is_err());
+    assert_eq!(world.stats.drops.count(DropReason::Stopped), 2);
+    assert_eq!(world.rig.pool.account().held, 0);
 }
 
 #[test]
