@@ -161,9 +161,12 @@ impl Control {
         self.update(|progress| progress.lost_ports.push(place));
     }
 
-    /// Records a failure, and ends the run.
+    /// Records a failure, and ends the run: once the failure is known, the run is stopping.
     pub(crate) fn fail(&self, failure: FailureReport) {
-        self.update(|progress| progress.failures.push(failure));
+        self.update(|progress| {
+            progress.failures.push(failure);
+            self.notices.advance(Phase::Draining as u8);
+        });
         self.advance(Phase::Draining);
     }
 
@@ -217,6 +220,28 @@ mod tests {
 
     fn control() -> Control {
         Control::new(vec![verbline_ring::doorbell().unwrap().0, verbline_ring::doorbell().unwrap().0])
+    }
+
+    /// Regression: a thread that had heard of the failure pushed to an injector, which took the
+    /// message and never delivered it.
+    #[test]
+    fn a_run_whose_failure_is_known_is_stopping() {
+        for _ in 0..500 {
+            let control = control();
+            let has_failed = |progress: &Progress| !progress.failures.is_empty();
+            std::thread::scope(|scope| {
+                // To wake this one takes a while, in which the other looks.
+                scope.spawn(|| control.wait(None, has_failed, |_| ()));
+                let looks = scope.spawn(|| {
+                    while !control.with(|progress| has_failed(progress)) {
+                        std::hint::spin_loop();
+                    }
+                    Phase::of(control.word())
+                });
+                control.fail(FailureReport::default());
+                assert_eq!(looks.join().unwrap(), Phase::Draining);
+            });
+        }
     }
 
     /// A notice posted at any point between reading the word and draining the inbox is delivered.
