@@ -19,10 +19,10 @@ use verbline_verbs::{
 
 use crate::api::outputs::Output;
 use crate::api::stage::Stage;
-use crate::connection::cm_mailbox::Reconnecting;
+use crate::connection::cm_mailbox::{CmMailbox, Reconnecting};
 use crate::connection::port_qp::PortQp;
 use crate::control::failing::Failing;
-use crate::control::run_control::Control;
+use crate::control::run_control::{Control, LcoreInbox};
 use crate::errors::guarded::Guarded;
 use crate::idle::policy::Budget;
 use crate::idle::wake_set::{CqSource, WakeSet};
@@ -31,6 +31,7 @@ use crate::lcore::poll_loop::{Lcore, LcoreParts};
 use crate::lcore::waits::WaitsFor;
 use crate::operations::queue::{OperationQueue, OperationsSpec};
 use crate::ports::context::LcoreContext;
+use crate::ports::multi_port::{ManyReceiving, MultiPort, MultiPortSpec};
 use crate::ports::rx_half::Receiving;
 use crate::ports::single_port::{Health, Port};
 use crate::ports::sink::{Sink, SinkStats};
@@ -271,6 +272,28 @@ pub(crate) fn port(
         is_paused: false,
         alternate: None,
     }
+}
+
+/// A port of one connection at most, which nobody has made yet, and the mailbox of its cm thread.
+/// `place`: among the lcore's ports, and those of the plan.
+pub(crate) fn many_port(
+    inbox: LcoreInbox,
+    place: u16,
+    receiving: Option<ManyReceiving>,
+) -> (MultiPort, Arc<CmMailbox>) {
+    let mailbox = Arc::new(CmMailbox::new(inbox, place.into(), 1).unwrap());
+    let port = MultiPort::new(MultiPortSpec {
+        name: "many".into(),
+        index: place,
+        connections: 1,
+        receiving,
+        sending: None,
+        any: false,
+        mailbox: Arc::clone(&mailbox),
+        stats: shared(),
+        counts: shared(),
+    });
+    (port, mailbox)
 }
 
 /// The operations of a port with one queue pair, which names no region: `depth` sends and as many

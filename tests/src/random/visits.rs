@@ -122,6 +122,8 @@ struct Visitor {
     numbers: [u32; SLOTS_MAX],
     /// The connection that it waits for, for this many packets.
     under_way: Option<(ConnectionId, usize)>,
+    /// The desk is to close that connection.
+    is_asked_of_desk: bool,
     sent_ns: Tick,
     rounds_left: u32,
     closes_left: u32,
@@ -139,6 +141,7 @@ impl Visitor {
             book: Book::new(context, "visitors"),
             numbers: [0; SLOTS_MAX],
             under_way: None,
+            is_asked_of_desk: false,
             sent_ns: 0,
             rounds_left: params.rounds,
             closes_left: params.closes,
@@ -181,16 +184,16 @@ impl Visitor {
     /// Closes a connection, in one of the possible ways.
     fn close(&mut self, connection: ConnectionId, out: &mut Outputs<'_>) {
         self.closes_left -= 1;
+        self.is_asked_of_desk = false;
         let packets = if self.params.is_rude { self.rng.usize(..=self.params.window_packets) } else { 0 };
         if self.params.server_closes {
             // Behind its last packet, which does not come back.
-            if self.talk(connection, packets.max(1), true, out) > 0 {
-                self.under_way = Some((connection, CLOSING));
-                return;
-            }
+            self.is_asked_of_desk = self.talk(connection, packets.max(1), true, out) > 0;
         }
-        self.talk(connection, packets, false, out);
-        out.close(connection);
+        if !self.is_asked_of_desk {
+            self.talk(connection, packets, false, out);
+            out.close(connection);
+        }
         self.under_way = Some((connection, CLOSING));
     }
 }
@@ -224,8 +227,10 @@ impl Stage for Visitor {
             self.book.tags[event.connection.slot()] = told.unwrap_or_default();
         }
         self.numbers[event.connection.slot()] = 0;
-        if self.under_way.is_some_and(|(connection, _)| connection == event.connection) {
-            self.under_way = None;
+        if let Some((_, left)) = self.under_way.take_if(|(connection, _)| *connection == event.connection) {
+            let is_closed_here = left == CLOSING && !self.is_asked_of_desk;
+            let took_ns = out.fresh_ns().saturating_sub(self.sent_ns);
+            self.late.add((is_closed_here && took_ns > LATE_NS).into());
         }
     }
 

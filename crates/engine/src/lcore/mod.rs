@@ -11,5 +11,7 @@ mod shutdown;
 mod sleeping;
 mod steps;
 mod tapped;
+#[cfg(test)]
+mod waiting_tests;
 pub(crate) mod waits;
 mod watched;

@@ -138,11 +138,12 @@ impl Lcore {
         }
     }
 
-    /// Whether a packet waits to be sent, for its peer's address handle, or for the completion of
-    /// its send.
+    /// Whether a packet waits to be sent, for its peer's address handle, for its connection to
+    /// open, or for the completion of its send.
     fn has_undelivered(&self) -> bool {
         self.state.ctx.sinks.iter().any(|sink| !sink.batch.is_empty())
             || self.ports.iter().any(|port| port.datagrams_waiting() > 0)
+            || self.state.many.iter().any(|port| port.early_waiting() > 0)
             || self.awaits_completion()
     }
 

@@ -12,6 +12,7 @@ use crate::idle::wake_set::Armed;
 use crate::lcore::node::Node;
 use crate::lcore::poll_loop::Lcore;
 use crate::lcore::waits::Polling;
+use crate::ports::multi_port::MultiPort;
 use crate::ports::single_port::Port;
 use crate::stats::clock::Tick;
 
@@ -44,7 +45,8 @@ impl Lcore {
 
     fn next_timer_ns(&self) -> Option<Tick> {
         let nodes = self.nodes.iter().filter_map(Node::due_ns);
-        nodes.chain(self.ports.iter().filter_map(Port::retry_ns)).min()
+        let ports = self.ports.iter().filter_map(Port::retry_ns);
+        nodes.chain(ports).chain(self.state.many.iter().filter_map(MultiPort::retry_ns)).min()
     }
 
     /// Returns the completions that may wake the lcore, and the time of its next look in any case.

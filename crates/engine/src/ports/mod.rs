@@ -4,7 +4,7 @@
 pub(crate) mod context;
 pub(crate) mod datagrams;
 pub(crate) mod multi_port;
-mod posting;
+pub(crate) mod posting;
 pub(crate) mod rx_half;
 pub(crate) mod single_port;
 pub(crate) mod sink;

@@ -35,6 +35,7 @@ use crate::ports::context::LcoreContext;
 pub(crate) use crate::ports::multi_port::receiving::ManyReceiving;
 pub(crate) use crate::ports::multi_port::sending::{ManySending, signal_every};
 use crate::ports::multi_port::table::QpnTable;
+use crate::stats::clock::Tick;
 use crate::stats::connection_counters::ConnectionsStats;
 use crate::stats::counter::Shared;
 use crate::stats::counters::PortStats;
@@ -169,7 +170,7 @@ impl MultiPort {
     }
 
     /// Sends pending packets, closes connections for stages, and refills the receive queues.
-    /// Returns true if it moved something, or waits for packets of a pool, which ring no doorbell.
+    /// Returns true if it moved something.
     pub(crate) fn work(&mut self, ctx: &mut LcoreContext) -> bool {
         let flushed = self.flush(ctx);
         let closed = !self.closes.is_empty();
@@ -183,6 +184,11 @@ impl MultiPort {
     pub(crate) fn is_settled(&self, ctx: &LcoreContext) -> bool {
         let sent = self.sending.as_ref().is_none_or(|sending| sending.half.is_settled(&ctx.sinks));
         sent && self.receiving.as_ref().is_none_or(ManyReceiving::is_settled)
+    }
+
+    /// Returns when the port needs a turn even if nothing arrives.
+    pub(crate) fn retry_ns(&self) -> Option<Tick> {
+        self.receiving.as_ref().and_then(|receiving| receiving.queue.retry_ns)
     }
 
     /// Returns the sink that gathers for it.
@@ -215,6 +221,10 @@ impl MultiPort {
     pub(crate) fn close(&mut self, connection: ConnectionId) -> bool {
         let Some(at) = self.open_slot(connection) else { return false };
         if !mem::replace(&mut self.slots[at].close_asked, true) {
+            // A turn in which nothing is sent may do no work.
+            if self.closes.is_empty() {
+                self.mailbox.call_again();
+            }
             self.closes.push(connection);
         }
         true

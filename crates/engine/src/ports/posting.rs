@@ -13,7 +13,7 @@ use crate::stats::drop_reason::DropReason;
 /// How long an lcore may sleep while a receive queue waits for its pool, and how long it waits
 /// before it asks a device that has refused receives again. Packets that return to a pool ring no
 /// doorbell.
-pub(super) const STARVED_RETRY_NS: u64 = 1_000_000;
+pub(crate) const STARVED_RETRY_NS: u64 = 1_000_000;
 
 /// Posts packets as one list where it fits, and counts the posted ones. `signal_ends`: the list's
 /// last send is signaled.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use verbline_mem::{Batch, ConnectionId};
 use verbline_plan::IdlePolicy;
-use verbline_verbs::{SrqSpec, Transport};
+use verbline_verbs::Transport;
 
 use super::Lcore;
 use crate::api::outputs::{OutId, Outputs};
@@ -15,10 +15,10 @@ use crate::control::notice::Notice;
 use crate::control::run_control::{Control, LcoreInbox, Phase};
 use crate::idle::policy::Budget;
 use crate::lcore::rings::{PeerDoorbell, RingProducer};
-use crate::ports::multi_port::{ManyReceiving, MultiPort, MultiPortSpec};
+use crate::ports::multi_port::ManyReceiving;
 use crate::ports::rx_half::Receiving;
 use crate::ports::sink::{Link, Sink, SinkStats};
-use crate::rig::{Depths, Parts, Rig, port, sleep_in};
+use crate::rig::{Depths, Parts, Rig, many_port, port, sleep_in};
 use crate::stats::clock::told::Time;
 use crate::stats::counter::{Shared, shared};
 use crate::stats::counters::{RingProducerStats, StageStats};
@@ -60,21 +60,10 @@ fn lcore(rig: &Rig, every: u64) -> (Lcore, Shared<StageStats>) {
 }
 
 /// Adds a port with many connections, none of which is open yet. Returns the mailbox of its cm
-/// thread.
+/// thread, of which no notice comes to the lcore.
 pub(super) fn add_many(rig: &Rig, lcore: &mut Lcore, receiving: Option<ManyReceiving>) -> Arc<CmMailbox> {
     let control = Arc::new(Control::new(vec![verbline_ring::doorbell().unwrap().0]));
-    let mailbox = Arc::new(CmMailbox::new(LcoreInbox { control, lcore: 0 }, 0, 1).unwrap());
-    let port = MultiPort::new(MultiPortSpec {
-        name: "many".into(),
-        index: 0,
-        connections: 1,
-        receiving,
-        sending: None,
-        any: false,
-        mailbox: Arc::clone(&mailbox),
-        stats: shared(),
-        counts: shared(),
-    });
+    let (port, mailbox) = many_port(LcoreInbox { control, lcore: 0 }, 0, receiving);
     lcore.state.many.push(port);
     lcore.state.ctx.caches = vec![rig.pool.cache(0).bind()];
     lcore.works = Lcore::work::<true, false>;
@@ -123,24 +112,6 @@ fn a_ring_without_room_gets_the_rest_though_nothing_comes() {
         assert_eq!((lcore.state.ctx.sinks[at].batch.len(), consumer.len()), (0, 2));
         assert!(!lcore.run_turn(), "nothing is left");
     }
-}
-
-/// Packets that return to a pool ring no doorbell.
-#[test]
-fn an_lcore_stays_awake_while_a_port_with_many_connections_waits_for_its_pool() {
-    let rig = Rig::new(4);
-    let (mut lcore, _) = lcore(&rig, u64::MAX);
-    let srq = rig.pd.create_srq(&SrqSpec::new(Transport::Rc, 2)).unwrap();
-    add_many(&rig, &mut lcore, Some(ManyReceiving::new(Some(srq), Receiving::new(0, Link::Drop, 2, 2, false), 2, 1)));
-    let mut held: Vec<_> = std::iter::from_fn(|| lcore.state.ctx.caches[0].get()).collect();
-    for _ in 0..20 {
-        assert!(lcore.run_turn());
-    }
-    held.clear();
-    rig.time.pass(1_000_000);
-    assert!(lcore.run_turn(), "it looks into the pool again");
-    assert_eq!(rig.pool.account().held, 2);
-    assert!(!lcore.run_turn(), "nothing is missing");
 }
 
 /// A call of the policy reads the clock, which is a good part of an idle turn.

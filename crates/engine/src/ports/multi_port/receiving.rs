@@ -294,39 +294,44 @@ impl MultiPort {
     pub(super) fn refill_if_due(&mut self, ctx: &mut LcoreContext) -> bool {
         let Some(receiving) = &self.receiving else { return false };
         match receiving.queue.retry_ns {
-            Some(retry_ns) if retry_ns > ctx.time.now_ns() => return true,
-            None if receiving.is_settled() => return false,
-            _ => {}
+            Some(retry_ns) if retry_ns > ctx.time.now_ns() => false,
+            None if receiving.is_settled() => false,
+            _ => self.refill(ctx),
         }
-        self.refill(ctx);
-        true
     }
 
-    /// Fills the receive queues, as far as the pool has packets.
-    pub(crate) fn refill(&mut self, ctx: &LcoreContext) {
-        let Some(cache) = self.receiving.as_ref().map(ManyReceiving::cache) else { return };
-        self.fill_first(&ctx.caches[cache], &ctx.stats);
-        let Some(receiving) = &mut self.receiving else { return };
+    /// Fills the receive queues, as far as the pool has packets. Returns true if it posted
+    /// something.
+    fn refill(&mut self, ctx: &LcoreContext) -> bool {
+        let Some(cache) = self.receiving.as_ref().map(ManyReceiving::cache) else { return false };
+        let posted = self.fill_first(&ctx.caches[cache], &ctx.stats);
+        let Some(receiving) = &mut self.receiving else { return false };
         let starved = receiving.queue.missing >= receiving.queue.worth_wr || !receiving.hungry.is_empty();
         receiving.queue.retry_ns = starved.then(|| ctx.time.last_ns() + STARVED_RETRY_NS);
         self.stats.rx_starved.add(starved.into());
+        posted > 0
     }
 
     /// Like [`MultiPort::refill`], before the lcore is on its thread: its turns post the receives
-    /// that are still missing then.
-    pub(crate) fn fill_first(&mut self, cache: &PoolCache, lcore: &LcoreStats) {
-        let Some(receiving) = &mut self.receiving else { return };
+    /// that are still missing then. Returns the number posted.
+    pub(crate) fn fill_first(&mut self, cache: &PoolCache, lcore: &LcoreStats) -> usize {
+        let Some(receiving) = &mut self.receiving else { return 0 };
         let filled = receiving.fill(cache, &mut self.slots);
         receiving.tell_refusal(&self.name, filled.refused);
         self.stats.rx_posted.add(filled.posted as u64);
         lcore.taken.add(filled.taken as u64);
         self.gauge_receives();
+        filled.posted
+    }
+
+    /// Returns the number of packets that wait for their connection to open.
+    pub(crate) fn early_waiting(&self) -> usize {
+        self.receiving.as_ref().map_or(0, |receiving| receiving.early.len())
     }
 
     /// Counts the packets that wait for their connection to open, as the run ends.
     pub(crate) fn count_stopped(&mut self) {
-        let early = self.receiving.as_ref().map_or(0, |receiving| receiving.early.len());
-        self.stats.drops.add(DropReason::Stopped, early as u64);
+        self.stats.drops.add(DropReason::Stopped, self.early_waiting() as u64);
     }
 
     fn gauge_receives(&self) {

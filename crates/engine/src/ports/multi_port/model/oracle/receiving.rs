@@ -104,18 +104,18 @@ impl Oracle {
 
     pub(super) fn refill_if_due(&mut self, free: usize) -> bool {
         let is_due = match self.retry_ns {
-            // It waits for its pool, which rings no doorbell.
-            Some(retry_ns) if retry_ns > self.now_ns => return true,
+            Some(retry_ns) if retry_ns > self.now_ns => return false,
             Some(_) => true,
             None => self.missing >= self.worth() || !self.hungry.is_empty(),
         };
+        let before = self.figures.rx_posted;
         if is_due {
             self.fill(free);
             let starved = self.missing >= self.worth() || !self.hungry.is_empty();
             self.retry_ns = starved.then_some(self.now_ns + STARVED_RETRY_NS);
             self.figures.rx_starved += u64::from(starved);
         }
-        is_due
+        self.figures.rx_posted > before
     }
 
     /// Fills the receive queues, as far as the pool has packets and the device takes all.
