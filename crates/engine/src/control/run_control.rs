@@ -58,8 +58,10 @@ pub(crate) struct Progress {
     pub(crate) sources_done: usize,
     /// Lcores that have released all their resources.
     pub(crate) ended: usize,
-    /// Lcores that left packets undelivered as they ended.
+    /// Lcores that had packets undelivered as their drain ended.
     pub(crate) undelivered: usize,
+    /// Lcores whose drain had ended, and that left packets which came later.
+    pub(crate) left_late: usize,
     /// The owner is to stop waiting.
     pub(crate) interrupted: bool,
     pub(crate) failures: Vec<FailureReport>,

@@ -11,9 +11,10 @@ use std::sync::Arc;
 use crate::control::run_control::Phase;
 use crate::lcore::node::Node;
 use crate::lcore::poll_loop::Lcore;
+use crate::operations::queue::OperationQueue;
 use crate::ports::multi_port::MultiPort;
 use crate::ports::single_port::Port;
-use crate::ports::sink::SinkStats;
+use crate::ports::sink::{Sink, SinkStats};
 use crate::ports::state::LcoreState;
 use crate::stats::calling::Call;
 use crate::stats::drop_reason::DropReason;
@@ -92,11 +93,13 @@ impl Lcore {
         if !is_told {
             was_busy = self.run_turn();
         }
-        if was_busy || self.has_undelivered() {
+        let is_undelivered = was_busy || self.has_undelivered();
+        if is_undelivered {
             control.update(|progress| progress.undelivered += 1);
         }
         // Other lcores may have longer, and send to this one's ports and rings until all end
         // together.
+        let goes_on = !is_told;
         let has_failed = !is_told && control.with(|progress| !progress.failures.is_empty());
         while !is_told && !has_failed {
             self.run_turn();
@@ -105,6 +108,9 @@ impl Lcore {
                 self.read_notices()?;
                 is_told = Phase::of(self.seen) == Phase::Ending;
             }
+        }
+        if goes_on && !is_undelivered && self.has_waiting() {
+            control.update(|progress| progress.left_late += 1);
         }
         Ok(())
     }
@@ -138,13 +144,19 @@ impl Lcore {
         }
     }
 
-    /// Whether a packet waits to be sent, for its peer's address handle, for its connection to
-    /// open, or for the completion of its send.
+    /// Whether something has to be waited for: what [`Lcore::has_waiting`] says, or the completion
+    /// of a send.
     fn has_undelivered(&self) -> bool {
-        self.state.ctx.sinks.iter().any(|sink| !sink.batch.is_empty())
+        self.has_waiting() || self.awaits_completion()
+    }
+
+    /// Whether a packet waits to be sent, for its peer's address handle, or for its connection to
+    /// open; or an operation is not back at its stage.
+    fn has_waiting(&self) -> bool {
+        let operates = |sink: &Sink| sink.queue().is_some_and(OperationQueue::has_under_way);
+        self.state.ctx.sinks.iter().any(|sink| !sink.batch.is_empty() || operates(sink))
             || self.ports.iter().any(|port| port.datagrams_waiting() > 0)
             || self.state.many.iter().any(|port| port.early_waiting() > 0)
-            || self.awaits_completion()
     }
 
     /// Whether the completion of a send or of an operation is still to come.

@@ -230,6 +230,11 @@ impl OperationQueue {
         self.users[usize::from(user)].under_way
     }
 
+    /// Whether an operation is accepted and not given back.
+    pub(crate) fn has_under_way(&self) -> bool {
+        self.under_way > 0
+    }
+
     /// Takes a user's done operations, in exchange for an empty list with the same room.
     pub(crate) fn take_done(&mut self, user: u16, done: &mut Vec<Done>) {
         let user = &mut self.users[usize::from(user)];

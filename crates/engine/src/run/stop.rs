@@ -143,8 +143,10 @@ impl RunningInner {
         self.stuck.extend(self.watch.as_mut().and_then(|watch| watch.end(Instant::now() + EVENTS_LIMIT)));
         self.connections.close();
         self.fail_stuck();
-        let drained =
-            is_quiet || self.control.with(|progress| progress.undelivered == 0 && progress.failures.is_empty());
+        let drained = self.control.with(|progress| {
+            let all = is_quiet || progress.undelivered == 0 && progress.failures.is_empty();
+            all && progress.left_late == 0
+        });
         let mut report = self.snapshot_drained(drained);
         // The time after the request to stop is not part of the run.
         report.elapsed_ns = elapsed_ns;

@@ -1,15 +1,33 @@
-//! An lcore that reads of its end late.
+//! An lcore that reads of its end late, or drains while something waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use verbline_mem::Batch;
 use verbline_plan::IdlePolicy;
+use verbline_ring::Quiet;
+use verbline_verbs::event::AsyncEventKind;
+use verbline_verbs::rdma::Remote;
+use verbline_verbs::{Status, Transport};
 
+use crate::api::outputs::{OutId, Output, Outputs};
 use crate::api::stage::Stage;
 use crate::control::notice::Notice;
 use crate::control::run_control::{Control, Phase};
+use crate::errors::guarded::Guarded;
 use crate::idle::policy::Budget;
-use crate::rig::{Parts, Rig};
+use crate::lcore::node::{Node, NodeSpec};
+use crate::lcore::poll_loop::Lcore;
+use crate::lcore::rings::{PeerDoorbell, RingProducer};
+use crate::lcore::waits::{OperationPort, WaitsFor};
+use crate::operations::operation::{Completed, Operation};
+use crate::ports::rx_half::Receiving;
+use crate::ports::sink::{Link, Sink, SinkStats};
+use crate::ports::tx_half::Sending;
+use crate::rig::{Depths, Parts, Rig, operation_queue, port};
+use crate::stats::counter::{Shared, shared};
+use crate::stats::counters::{RingProducerStats, StageStats};
+use crate::stats::drop_reason::DropReason;
 
 struct Silent;
 
@@ -41,4 +59,135 @@ fn an_lcore_without_a_drain_that_hears_of_the_end_first_ends() {
     lcore.run().unwrap();
     assert!(polls.load(Ordering::Relaxed) < POLLS_MAX, "it went on");
     lcore.tear_down(|stage, said| panic!("{stage}: {said}"));
+}
+
+/// Counts the operations that come back to it.
+struct Operates(Arc<AtomicUsize>);
+
+impl Stage for Operates {
+    fn operations(&mut self, done: &mut Completed<'_>, _: &mut Outputs<'_>) {
+        self.0.fetch_add(std::iter::from_fn(|| done.pop()).count(), Ordering::Relaxed);
+    }
+}
+
+/// The node of a stage that may send to this sink; `operates`: it may ask for operations there.
+fn node(stage: Box<dyn Stage>, stats: Shared<StageStats>, sink: usize, operates: bool) -> Node {
+    let ports = if operates { vec![OperationPort { sink, user: 0 }] } else { Vec::new() };
+    Node::new(NodeSpec {
+        name: "stage".into(),
+        source: false,
+        stats,
+        stage: Guarded::new("stage", stage),
+        links: Box::new([Output::Sink(sink as u16)]),
+        input: 0,
+        cache: Some(0),
+        batch_packets: 16,
+        waits_for: WaitsFor { ports, operations_at_once: 4, ..WaitsFor::default() },
+        ports: Box::new([0]),
+    })
+}
+
+/// A port without an address has failed in the drain, with an operation posted. Regression: the run
+/// was over before its queue pair had flushed it.
+#[test]
+fn a_drain_waits_for_the_operations_of_a_port_that_is_down() {
+    const POLLS_MAX: usize = 5_000;
+    for is_flushed in [true, false] {
+        let rig = Rig::new(8);
+        let source = rig.source();
+        let depths = Depths { tx_wr: 8, rx_wr: 1, signal_every_wr: 1 };
+        let mut qp = rig.pd.create_qp(&Rig::spec(&source.cq, Transport::Rc, depths, 0)).unwrap();
+        rig.bring_up(&mut qp);
+        let qpn = qp.qpn();
+        let port = port(0, qp, None, Some(Sending::new(1, 1, 4).with_operations(4)), None);
+        let port_stats = Shared::clone(&port.stats);
+        let queue = Box::new(operation_queue(Shared::clone(&port_stats), 4));
+        let sinks = vec![Sink::new(4, DropReason::TxFull, SinkStats::Operations(queue))];
+        let (waker, doorbell) = verbline_ring::doorbell().unwrap();
+        let control = Arc::new(Control::new(vec![waker]));
+        let (budget, stage) = (Budget::none(IdlePolicy::Poll), Box::new(Silent));
+        let parts = Parts { budget, ports: vec![port], sinks, stage, source: Some(source), doorbell, burst: 4 };
+        let (mut lcore, stats) = rig.lcore(&control, parts);
+        let back = Arc::<AtomicUsize>::default();
+        lcore.nodes = vec![node(Box::new(Operates(Arc::clone(&back))), Shared::clone(&stats), 1, true)];
+        let packet = lcore.state.ctx.caches[0].get().unwrap();
+        let (queue, _) = lcore.state.operations_at(1).unwrap();
+        queue.add_user(Shared::clone(&stats));
+        queue.accept(&stats, 0, [Operation::write(packet, Remote { addr: 4096, rkey: 7 })]).unwrap();
+
+        let (ends, time, mut quiet, mut polls) = (Arc::clone(&control), rig.time.clone(), None, 0);
+        rig.script.on_poll(move |queues| {
+            polls += 1;
+            let read = |lcore: usize| ends.pulses[lcore].read();
+            match polls {
+                3 => {
+                    ends.advance(Phase::Draining);
+                    ends.notify(0, Notice::QpFailed { port: 0, qpn, event: AsyncEventKind::QpFatal });
+                }
+                4 => quiet = Some(Quiet::new(1, read)),
+                50 if is_flushed => _ = queues.end_send(qpn, Status::WR_FLUSH_ERR),
+                _ => {}
+            }
+            time.pass(1_000_000);
+            if quiet.as_mut().is_some_and(|quiet| quiet.look(read)) || polls > POLLS_MAX {
+                ends.advance(Phase::Ending);
+            }
+        });
+        lcore.run().unwrap();
+        let undelivered = control.with(|progress| progress.undelivered);
+        lcore.tear_down(|stage, said| panic!("{stage}: {said}"));
+        let figures = [back.load(Ordering::Relaxed), undelivered, port_stats.drops.count(DropReason::Stopped) as usize];
+        assert_eq!(figures, if is_flushed { [1, 0, 0] } else { [0, 1, 1] }, "is_flushed: {is_flushed}");
+    }
+}
+
+/// Hands everything on.
+struct HandsOn;
+
+impl Stage for HandsOn {
+    fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
+        out.send_batch(OutId(0), input);
+    }
+}
+
+/// An lcore whose drain is over gets a packet from one that has longer, and a full ring is in its
+/// way. Regression: the run said that it was drained.
+#[test]
+fn what_comes_after_an_lcore_has_drained_and_is_left_shows() {
+    let rig = Rig::new(8);
+    let source = rig.source();
+    let depths = Depths { tx_wr: 1, rx_wr: 4, signal_every_wr: 1 };
+    let mut qp = rig.pd.create_qp(&Rig::spec(&source.cq, Transport::Rc, depths, 0)).unwrap();
+    rig.bring_up(&mut qp);
+    let qpn = qp.qpn();
+    let port = port(0, qp, Some(Receiving::new(0, Link::Sink(0), 4, 4, false)), None, None);
+    let ring_stats = shared::<RingProducerStats>();
+    let sinks = vec![Sink::new(4, DropReason::RingFull, SinkStats::Ring(Shared::clone(&ring_stats)))];
+    let (waker, doorbell) = verbline_ring::doorbell().unwrap();
+    let control = Arc::new(Control::new(vec![waker]));
+    let (budget, stage) = (Budget::none(IdlePolicy::Poll), Box::new(Silent));
+    let parts = Parts { budget, ports: vec![port], sinks, stage, source: Some(source), doorbell, burst: 4 };
+    let (mut lcore, stats): (Lcore, _) = rig.lcore(&control, parts);
+    lcore.nodes = vec![node(Box::new(HandsOn), stats, 1, false)];
+    let (mut producer, _consumer) = verbline_ring::spsc(1);
+    assert!(producer.push(lcore.state.ctx.caches[0].get().unwrap()).is_ok());
+    lcore.doorbells.push(PeerDoorbell { waker: verbline_ring::doorbell().unwrap().0, due: false });
+    let stats = Shared::clone(&ring_stats);
+    lcore.rings_out.push(RingProducer { producer, sink: 1, doorbell: 0, stats, displacer: None });
+    lcore.drain_ns = 0;
+    while lcore.run_turn() {}
+    control.advance(Phase::Draining);
+    let (ends, mut polls) = (Arc::clone(&control), 0);
+    rig.script.on_poll(move |queues| {
+        polls += 1;
+        match polls {
+            10 => _ = queues.receive(qpn, 8),
+            20 => ends.advance(Phase::Ending),
+            _ => {}
+        }
+    });
+    lcore.run().unwrap();
+    assert_eq!(control.with(|progress| [progress.undelivered, progress.left_late]), [0, 1]);
+    lcore.tear_down(|stage, said| panic!("{stage}: {said}"));
+    assert_eq!(ring_stats.drops.count(DropReason::Stopped), 1);
 }
