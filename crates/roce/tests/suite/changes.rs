@@ -1,10 +1,11 @@
 //! Changes of an open connection: its rights, and held sends.
 
 use verbline_roce::transport::{Arrival, Changes, Discard, Icrc, Retries, Rights, Serving};
-use verbline_roce::wire::{AtomicExtension, AtomicOp, SendEnd, WriteEnd};
+use verbline_roce::wire::{AtomicExtension, AtomicOp, Route, SendEnd, WriteEnd};
 use verbline_roce::{Engine, Operation, Status};
 
 use crate::pair::{Datagram, Half, Pair, QPNS, RIGHTS, remote, statuses};
+use crate::sim::world::addresses;
 
 const SEND: Operation = Operation::Send(SendEnd::Plain);
 const LEN: u32 = 600;
@@ -132,4 +133,56 @@ fn an_unreliable_connection_sends_again_after_a_send_has_failed() {
         (statuses(&mut pair.a), statuses(&mut pair.b)),
         (vec![(3, Status::Success)], vec![(1, Status::Success)])
     );
+}
+
+/// New numbers of retries count from the change on, whatever was used up before.
+#[test]
+fn changed_retries_are_all_there() {
+    for retry_count in [0, 1, 3] {
+        let mut pair = Pair::rc(Retries { timeout: 5, retry_count: 1, ..Retries::default() }, RIGHTS);
+        pair.a.send(1, SEND, 10);
+        pair.a.all(0);
+        let overdue = |pair: &mut Pair| {
+            let now_ns = pair.a.qp.deadline_ns().expect("an answer is awaited");
+            pair.a.qp.advance(now_ns);
+            pair.a.all(now_ns).len()
+        };
+        assert_eq!(overdue(&mut pair), 1);
+        let retries = Retries { timeout: 5, retry_count, ..Retries::default() };
+        pair.a.qp.change(&Changes { retries, ..changes(RIGHTS) });
+        for _ in 0..retry_count {
+            assert_eq!(overdue(&mut pair), 1);
+        }
+        assert_eq!((overdue(&mut pair), statuses(&mut pair.a)), (0, vec![(1, Status::RetryExceeded)]));
+    }
+}
+
+/// Sends go by the new route, and only what comes back by it is taken.
+#[test]
+fn a_changed_route_is_that_of_all_further_packets() {
+    for mut pair in [Pair::rc(Retries::default(), RIGHTS), Pair::uc()] {
+        let other = Route::new(addresses(0, 7), 1, 2);
+        pair.a.qp.change(&Changes { route: Some(other), ..changes(RIGHTS) });
+        // Without a route, it stays.
+        pair.a.qp.change(&changes(RIGHTS));
+        pair.a.send(1, SEND, 10);
+        assert_eq!(pair.a.all(0).iter().map(|sent| sent.route).collect::<Vec<_>>(), [other]);
+        pair.a.receive(1, 10);
+        pair.b.send(1, SEND, 10);
+        let sent = pair.b.all(0);
+        assert_eq!(pair.a.take(0, &sent[0]), Err(Discard::Stranger));
+    }
+}
+
+/// Nothing is begun, so nothing is left to be told.
+#[test]
+fn an_idle_queue_pair_that_is_held_has_drained_at_once_and_is_not_told_of() {
+    let Pair { a, .. } = Pair::rc(Retries::default(), RIGHTS);
+    let mut engine = Engine::new();
+    engine.add(a.qp).expect("a number of its own");
+    for _ in 0..2 {
+        assert_eq!(engine.with(QPNS[0], |qp| qp.hold()), Some(true));
+        assert_eq!(engine.take_drained(), None);
+        engine.with(QPNS[0], |qp| qp.send_again());
+    }
 }

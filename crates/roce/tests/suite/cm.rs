@@ -24,7 +24,7 @@ pub(crate) fn accept() -> Accept {
     Accept::new(QPNS[1], Psn::new(2), b"welcome")
 }
 
-const LIMITS: Limits = Limits {
+pub(crate) const LIMITS: Limits = Limits {
     connections: 4,
     half_open_per_source: 2,
     answers: 3,

@@ -1,8 +1,9 @@
 //! Connections that one end gives up, and the messages to the other.
 
-use verbline_roce::cm::{CmDiscard, Event, Rejected, reason};
+use verbline_roce::cm::{CmDiscard, Event, Mad, Message, Ready, Reject, Rejected, reason};
+use verbline_roce::transport::ack_timeout_ns;
 
-use crate::cm::{accept, address, connect, two};
+use crate::cm::{LIMITS, accept, address, connect, two};
 
 #[test]
 fn who_gives_up_says_nothing_and_leaves_nothing() {
@@ -110,4 +111,55 @@ fn one_who_asks_is_told_to_wait_while_the_program_has_time() {
     let reply = two.server.transmit().expect("a reply");
     two.client.receive(gives_up_ns - 1, 0, address(2), &reply.mad).expect("taken");
     assert!(matches!(two.client.poll(), Some(Event::Replied(replied, _)) if replied == id));
+}
+
+/// The peer's messages about a connection that it has by another number, e.g. an earlier one: in
+/// every state, they are discarded, and the connection is made all the same.
+#[test]
+fn what_is_about_another_connection_of_the_peer_changes_nothing() {
+    let others = |of: u32, at: u32| {
+        let (local_id, remote_id) = (of ^ 1, at);
+        let reject =
+            |of| Message::Reject(Reject { local_id, remote_id, of, reason: reason::TIMEOUT, info: 0, data: [0; 148] });
+        let messages =
+            [reject(Rejected::Request), reject(Rejected::Reply), Message::Ready(Ready { local_id, remote_id })];
+        messages.map(|message| Mad { transaction: 7, message }.to_bytes())
+    };
+    let mut two = two();
+    let (id, incoming, request) = two.requested();
+    let (client, server) = (id.number(), incoming.number());
+    assert_eq!(request.local_id, client);
+    for mad in others(client, server) {
+        assert_eq!(two.server.receive(0, 0, address(1), &mad), Err(CmDiscard::NoConnection), "requested");
+    }
+    two.server.accept(0, incoming, &accept()).expect("requested");
+    for mad in others(client, server) {
+        assert_eq!(two.server.receive(0, 0, address(1), &mad), Err(CmDiscard::NoConnection), "accepting");
+    }
+    let reply = two.server.transmit().expect("a reply");
+    two.bring_client(&reply).expect("taken");
+    for mad in others(server, client) {
+        assert_eq!(two.client.receive(0, 0, address(2), &mad), Err(CmDiscard::NoConnection), "replied");
+    }
+    assert!(matches!(two.client.poll(), Some(Event::Replied(..))));
+    two.client.establish(0, id).expect("replied");
+    let ready = two.client.transmit().expect("ready");
+    two.bring_server(&ready).expect("taken");
+    assert_eq!(two.server.poll(), Some(Event::Established(incoming)));
+    assert_eq!((two.client.poll(), two.server.poll(), two.server.transmit()), (None, None, None));
+}
+
+/// A program that has told its peer to wait may take as long, and no less than without.
+#[test]
+fn a_program_has_the_time_that_it_asked_for() {
+    for timeout in [1, 17, 18, 25] {
+        let mut two = two();
+        let (_, incoming, _) = two.requested();
+        assert_eq!(two.server.deadline_ns(), Some(LIMITS.decide_ns));
+        two.server.wait(5, incoming, timeout).expect("requested");
+        let has_ns = ack_timeout_ns(timeout).expect("a time").max(LIMITS.decide_ns);
+        assert_eq!(two.server.deadline_ns(), Some(5 + has_ns), "{timeout}");
+        two.server.advance(5 + has_ns - 1);
+        two.server.accept(5 + has_ns - 1, incoming, &accept()).expect("in time");
+    }
 }

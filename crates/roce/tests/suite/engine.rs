@@ -105,6 +105,23 @@ fn one_whose_sends_failed_is_told_of_again_when_it_fails_as_a_whole() {
     assert_eq!(told(&mut engine), []);
 }
 
+/// Each failure is told, once, also of a queue pair that was allowed to send again.
+#[test]
+fn one_that_sends_again_is_told_of_when_it_fails_again() {
+    let Pair { mut a, .. } = Pair::uc();
+    a.memory.regions[0] = None;
+    let (mut engine, qpn) = (Engine::new(), a.qp.qpn());
+    engine.add(a.qp).expect("a free number");
+    let sge = Sge { addr: a.local.1, len: 9, key: a.local.0 };
+    for _ in 0..3 {
+        post(&mut engine, qpn.number(), sge);
+        assert_eq!(engine.transmit(0, &mut a.memory, &mut [0; 256 + HEADERS_MAX_BYTES], 0), None);
+        assert_eq!((engine.take_failed(), engine.take_failed()), (Some((qpn, None)), None));
+        assert!(engine.poll().is_some() && engine.poll().is_none());
+        engine.with(qpn, QueuePair::send_again);
+    }
+}
+
 #[test]
 fn the_first_that_a_queue_pair_takes_in_is_told() {
     let Pair { mut a, mut b } = Pair::rc(Retries::default(), RIGHTS);
@@ -177,6 +194,48 @@ fn a_number_is_one_queue_pairs_until_it_is_removed() {
     let arrival = Arrival { route: datagram.route, icrc: Icrc::IpId(0) };
     let received = engine.receive(0, arrival, &datagram.bytes, &mut memory);
     assert_eq!(received, Received::Discarded(Discard::NotReady));
+}
+
+/// Whatever was to be reported of a queue pair goes with it, and the next one in its place begins
+/// anew.
+#[test]
+fn nothing_is_reported_of_a_queue_pair_that_was_removed() {
+    let send = Operation::Send(SendEnd::Plain);
+    for case in ["failed", "drained", "noted", "sending", "waiting"] {
+        let Pair { mut a, mut b } = Pair::rc(Retries::default(), RIGHTS);
+        (1..=2).for_each(|id| a.receive(id, 10));
+        b.receive(1, 10);
+        a.send(1, send, 10);
+        let (mut engine, qpn, mut out) = (Engine::new(), a.qp.qpn(), vec![0; 256 + HEADERS_MAX_BYTES]);
+        let sent = if matches!(case, "drained" | "waiting") { a.next(0) } else { None };
+        engine.add(a.qp).expect("a free number");
+        let arrival = |datagram: &Datagram| Arrival { route: datagram.route, icrc: Icrc::IpId(0) };
+        match case {
+            "failed" => engine.with(qpn, QueuePair::fail).expect("there"),
+            "drained" => {
+                assert_eq!(engine.with(qpn, |qp| qp.hold()), Some(false));
+                b.take(0, &sent.expect("sent")).expect("taken");
+                let answer = b.next(0).expect("an acknowledgement");
+                engine.receive(0, arrival(&answer), &answer.bytes, &mut a.memory);
+            }
+            "noted" => {
+                (1..=2).for_each(|id| b.send(id, send, 10));
+                let second = b.all(0).pop().expect("two");
+                let received = engine.receive(0, arrival(&second), &second.bytes, &mut a.memory);
+                assert_eq!(received, Received::Discarded(Discard::OutOfOrder));
+            }
+            _ => engine.with(qpn, |_| ()).expect("there"),
+        }
+        let is_there = |engine: &Engine| [engine.has_news(), engine.may_transmit(), engine.deadline_ns().is_some()];
+        assert!(is_there(&engine).contains(&true), "{case}");
+        assert!(engine.remove(qpn).is_some());
+        assert_eq!(is_there(&engine), [false; 3], "{case}");
+        engine.add(Half::new(1, RIGHTS, Receives::Own(1)).qp).expect("a free number");
+        assert_eq!(is_there(&engine), [false; 3], "{case}");
+        let reports = (engine.take_failed(), engine.take_drained(), engine.take_noted(), engine.poll());
+        assert_eq!(reports, (None, None, None, None), "{case}");
+        assert_eq!(engine.transmit(0, &mut a.memory, &mut out, 0), None, "{case}");
+    }
 }
 
 /// In every round: no turn is left over from the round before.

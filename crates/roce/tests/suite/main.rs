@@ -16,6 +16,7 @@ mod missing;
 mod not_ready;
 mod pair;
 mod posting;
+mod refusals;
 mod reliable;
 mod restarts;
 mod sim;

@@ -1,10 +1,10 @@
 //! A missing packet of a reliable connection: who asks for it and when, and what is repeated.
 
-use verbline_roce::Status;
 use verbline_roce::transport::Discard;
 use verbline_roce::wire::Syndrome;
+use verbline_roce::{Operation, Status};
 
-use crate::pair::{PSNS, statuses};
+use crate::pair::{PSNS, Pair, remote, statuses};
 use crate::reliable::{MTU, SEND, pair, said};
 
 #[test]
@@ -55,6 +55,29 @@ fn a_packet_that_is_lost_twice_is_asked_for_twice() {
     assert_eq!(statuses(&mut pair.a), [(1, Status::Success)]);
 }
 
+/// Each loss narrows the window: the repetition may have no room for all that was under way.
+#[test]
+fn a_packet_of_a_full_window_that_is_lost_twice_is_asked_for_twice() {
+    let mut pair = pair();
+    for id in 1..=4 {
+        pair.b.receive(id, 30 * MTU);
+        pair.a.send(id, SEND, 30 * MTU);
+    }
+    let sent = pair.a.all(0);
+    assert_eq!(sent.len(), 120);
+    let mut out = sent.clone();
+    for room in [64, 32] {
+        out[1..].iter().for_each(|datagram| _ = pair.b.take(0, datagram).expect_err("out of order"));
+        let nak = pair.b.next(0).expect("it asks");
+        pair.a.take(0, &nak).expect("taken");
+        out = pair.a.all(0);
+        assert_eq!((out.len(), &out[0]), (room, &sent[0]));
+    }
+    out.iter().for_each(|datagram| pair.b.take(0, datagram).expect("taken"));
+    pair.settle(0);
+    assert_eq!(statuses(&mut pair.a), [1, 2, 3, 4].map(|id| (id, Status::Success)));
+}
+
 /// Until everything was repeated once, an older NAK may still be under way.
 #[test]
 fn who_asks_for_each_packet_gets_one_repetition_more() {
@@ -80,11 +103,51 @@ fn after_a_time_out_a_missing_packet_may_be_asked_for_again() {
     pair.b.take(0, &sent[1]).expect_err("out of order");
     let naks = pair.b.all(0);
     let mut now_ns = 0;
-    for _ in 0..2 {
+    for _ in 0..3 {
         pair.a.take(now_ns, &naks[0]).expect("taken");
         assert_eq!(pair.a.all(now_ns), sent, "asked for");
+        // A further one begins a repetition at the cost of none of the retries.
+        pair.a.take(now_ns, &naks[0]).expect("taken");
+        assert_eq!(pair.a.all(now_ns), sent, "asked for once more");
         now_ns = pair.a.qp.deadline_ns().expect("it waits");
         pair.a.qp.advance(now_ns);
         assert_eq!(pair.a.all(now_ns), sent, "overdue");
+    }
+}
+
+/// Each loss is asked for, whichever packets an earlier loss was noticed by: up to those before the
+/// present one, and those behind it.
+#[test]
+fn each_of_several_losses_is_asked_for() {
+    for (first, noticed, second) in [(1, 2, 5), (1, 7, 5), (3, 4, 4), (3, 5, 5), (5, 7, 6)] {
+        let mut pair = pair();
+        pair.b.receive(9, 8 * MTU);
+        pair.a.send(1, SEND, 8 * MTU);
+        let sent = pair.a.all(0);
+        for (expected, lost, noticed) in [(0, first, noticed), (first, second, 7)] {
+            sent[expected..lost].iter().for_each(|datagram| pair.b.take(0, datagram).expect("taken"));
+            sent[lost + 1..=noticed].iter().for_each(|datagram| _ = pair.b.take(0, datagram).expect_err("ahead"));
+            let asked: Vec<_> = pair.b.all(0).iter().map(|nak| (said(nak), nak.packet().bth.psn)).collect();
+            let expected = [(Some(Syndrome::NAK_SEQUENCE), PSNS[0].plus(lost as u32))];
+            assert_eq!(asked, expected, "{first}, noticed up to {noticed}, and {second}");
+        }
+    }
+}
+
+/// The missing packet arrives before its NAK has left, whatever it is: nothing is asked for.
+#[test]
+fn what_arrives_late_is_not_asked_for() {
+    let read = |pair: &Pair| Operation::Read(remote(&pair.b));
+    for (what, operation) in [("send", &(|_: &Pair| SEND) as &dyn Fn(&Pair) -> Operation), ("read", &read)] {
+        let mut pair = pair();
+        (0..2).for_each(|id| pair.b.receive(id, 100));
+        let operation = operation(&pair);
+        pair.a.send(1, operation, 10);
+        pair.a.send(2, SEND, 10);
+        let sent = pair.a.all(0);
+        assert_eq!(pair.b.take(0, &sent[1]), Err(Discard::OutOfOrder));
+        pair.b.take(0, &sent[0]).expect("taken");
+        let answers = pair.b.all(0);
+        assert!(answers.iter().all(|answer| said(answer) != Some(Syndrome::NAK_SEQUENCE)), "{what}: {answers:?}");
     }
 }

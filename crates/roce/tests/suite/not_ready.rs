@@ -1,7 +1,7 @@
 //! Receivers without a receive for a message, and the cost to its sender.
 
 use verbline_roce::Status;
-use verbline_roce::transport::{Discard, Retries, ack_timeout_ns, rnr_timer_ns};
+use verbline_roce::transport::{Changes, Discard, Retries, Serving, ack_timeout_ns, rnr_timer_ns};
 use verbline_roce::wire::Syndrome;
 
 use crate::pair::{Pair, RIGHTS, statuses};
@@ -9,29 +9,28 @@ use crate::reliable::{SEND, said};
 
 #[test]
 fn a_receiver_that_is_not_ready_is_waited_for() {
-    for rnr_retry in [0, 2, 7] {
+    // 7 stands for forever.
+    for rnr_retry in 0..=7 {
         let mut pair = Pair::rc(Retries { rnr_retry, ..Retries::default() }, RIGHTS);
         pair.a.send(1, SEND, 10);
         let mut now_ns = 0;
-        for _ in 0..rnr_retry.clamp(1, 100) {
+        for refused in 0..if rnr_retry == 7 { 300 } else { u64::from(rnr_retry) + 1 } {
             let sent = pair.a.all(now_ns);
             assert_eq!(pair.b.take(now_ns, &sent[0]), Err(Discard::NoReceive));
             let naks = pair.b.all(now_ns);
             assert_eq!(said(&naks[0]), Some(Syndrome::RNR | 1));
             pair.a.take(now_ns, &naks[0]).expect("taken");
-            if rnr_retry == 0 {
+            if rnr_retry < 7 && refused == u64::from(rnr_retry) {
                 break;
             }
+            assert!(!pair.a.qp.is_failed(), "refused {refused} times of {rnr_retry}");
             assert_eq!(pair.a.qp.deadline_ns(), Some(now_ns + rnr_timer_ns(1)));
             assert!(pair.a.all(now_ns).is_empty(), "it waits");
+            // The same refusal again costs nothing, and changes nothing.
+            pair.a.take(now_ns + 1, &naks[0]).expect("taken");
+            assert_eq!(pair.a.qp.deadline_ns(), Some(now_ns + rnr_timer_ns(1)));
             now_ns += rnr_timer_ns(1);
             pair.a.qp.advance(now_ns);
-        }
-        if rnr_retry == 2 {
-            let sent = pair.a.all(now_ns);
-            pair.b.take(now_ns, &sent[0]).expect_err("no receive");
-            let naks = pair.b.all(now_ns);
-            pair.a.take(now_ns, &naks[0]).expect("taken");
         }
         if rnr_retry < 7 {
             assert_eq!(statuses(&mut pair.a), [(1, Status::RnrRetryExceeded)]);
@@ -74,4 +73,22 @@ fn a_refusal_that_acknowledges_gives_hope_before_it_costs_a_retry() {
         refuse(&mut pair, now_ns);
         assert_eq!(statuses(&mut pair.a), [(id, Status::Success)]);
     }
+}
+
+/// What arrives behind a message without a receive changes nothing of its refusal; a wait is five
+/// bits.
+#[test]
+fn of_several_messages_without_a_receive_the_first_is_refused_and_no_packet_is_missing() {
+    let mut pair = Pair::rc(Retries { retry_count: 0, ..Retries::default() }, RIGHTS);
+    let serving = Serving { reads: 2, rnr_timer: 0x60 | 1, answered_psns: 64 };
+    pair.b.qp.change(&Changes { rights: RIGHTS, route: None, serving, retries: Retries::default() });
+    (1..=3).for_each(|id| pair.a.send(id, SEND, 10));
+    pair.a.all(0).iter().for_each(|datagram| _ = pair.b.take(0, datagram).expect_err("no receive"));
+    let naks = pair.b.all(0);
+    assert_eq!(naks.iter().map(said).collect::<Vec<_>>(), [Some(Syndrome::RNR | 1)]);
+    pair.a.take(0, &naks[0]).expect("taken");
+    (1..=3).for_each(|id| pair.b.receive(id, 10));
+    pair.a.qp.advance(rnr_timer_ns(1));
+    pair.settle(rnr_timer_ns(1));
+    assert_eq!(statuses(&mut pair.a), [1, 2, 3].map(|id| (id, Status::Success)));
 }

@@ -95,3 +95,18 @@ fn an_answer_leaves_before_the_acknowledgement() {
         pair.b.completions();
     }
 }
+
+/// Also one whose message has come in part.
+#[test]
+fn a_receive_has_a_place_until_its_completion_was_polled() {
+    let mut pair = pair();
+    (0..DEPTH as u64).for_each(|id| pair.b.receive(id, 1000));
+    pair.a.send(1, SEND, 600);
+    let sent = pair.a.all(0);
+    for datagram in &sent {
+        pair.b.take(0, datagram).expect("taken");
+        assert_eq!(pair.b.qp.post_receive(1, &[]), Err(PostError::Full { depth: DEPTH }));
+    }
+    assert_eq!(pair.b.completions().len(), 1);
+    pair.b.receive(1, 10);
+}
