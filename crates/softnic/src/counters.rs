@@ -3,6 +3,7 @@
 
 use crate::objects::Object;
 use crate::objects::qp::Qp;
+pub use crate::queues::due::{DueMark, take_due_marks};
 use rdma_sys::ibv_qp;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

@@ -12,6 +12,7 @@ use crate::objects::comp_channel::Channel;
 use crate::objects::context::Context;
 use crate::objects::device;
 use crate::objects::guards;
+use crate::queues::due::Tally;
 use crate::queues::pending::StalledQps;
 use crossbeam_utils::CachePadded;
 use rdma_sys::*;
@@ -42,6 +43,7 @@ pub(crate) struct Cq {
     pub(crate) comp_handed_out: HandedOut,
     pub(crate) async_handed_out: HandedOut,
     users: AtomicU32,
+    pub(crate) tally: Tally,
 }
 
 /// State of the polling thread only.
@@ -201,6 +203,7 @@ pub(crate) fn create(
         comp_handed_out: HandedOut::default(),
         async_handed_out: HandedOut::default(),
         users: AtomicU32::new(0),
+        tally: Tally::new(cqe as u32),
     }
     .into_raw();
     // SAFETY: made just above.
@@ -233,6 +236,7 @@ impl Poller<'_> {
         // SAFETY: made with the ring (`create`). Polling keeps no entry between two calls; a
         // producer uses no claim after publishing it.
         unsafe { self.consumer.grow(&self.cq.ring, slots) };
+        self.cq.tally.resize(cqe as u32);
         // SAFETY: read by the user only, after this returns.
         unsafe { (*self.cq.raw.get()).cqe = (self.cq.ring.capacity() / 2) as c_int };
         Ok(())
@@ -254,6 +258,7 @@ pub(crate) fn retire(cq: &Cq) -> Result<(), c_int> {
     }
     cq.context().events.forget(cq);
     guards::unregister(&[&cq.polling.guard]);
+    cq.tally.keep();
     cq.context().release();
     Ok(())
 }

@@ -205,6 +205,9 @@ impl Qp {
         qp.new_tag();
         domain.adopt();
         qp.count_uses(true);
+        qp.sq.due.join(&send_cq.tally);
+        qp.rq.due.join(&recv_cq.tally);
+        qp.srq().iter().for_each(|srq| srq.due.join(&recv_cq.tally));
         qp
     }
 
@@ -220,6 +223,8 @@ impl Qp {
 
     /// Ends its use of the parts. Nobody can reach it any more.
     pub(crate) fn leave_parts(&self) {
+        self.sq.due.clear();
+        self.rq.due.clear();
         self.count_uses(false);
         self.domain().remove(&self.rq);
         self.domain().release();

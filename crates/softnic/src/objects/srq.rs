@@ -18,6 +18,7 @@ use crate::objects::device;
 use crate::objects::guards::{Taken, quiesce};
 use crate::objects::pd::Pd;
 use crate::objects::srq_entries::Entries;
+use crate::queues::due::Due;
 use crate::queues::wqe::Wqe;
 use crate::queues::wr::RecvWr;
 use rdma_sys::*;
@@ -37,6 +38,7 @@ pub(crate) struct Srq {
     queue: SpinLock<Queue>,
     async_handed_out: HandedOut,
     users: AtomicU32,
+    pub(crate) due: Due,
 }
 
 // SAFETY: `raw` is shared as libibverbs shares it; the queue is under its lock.
@@ -117,6 +119,7 @@ impl Srq {
 
     /// Frees the entry of receive `index`, whose completion was polled.
     pub(crate) fn free(&self, index: u64) {
+        self.due.done(|| 1);
         let mut queue = self.queue.lock();
         queue.taken_for[index as usize] = 0;
         queue.free.push(index as u32);
@@ -131,6 +134,7 @@ impl Srq {
             left.push(self.wqes.wqe(index as u64).wr_id());
             *owner = 0;
             free.push(index as u32);
+            self.due.done(|| 1);
         }
         left
     }
@@ -174,6 +178,7 @@ impl Srq {
             };
             self.wqes.ring(u64::from(index)).write(u64::from(index), wr, &mut key);
             queue.posted.push_back(index);
+            self.due.posted(|| 1);
             *next = wr.next();
         }
         (code, if queue.posted.is_empty() { Vec::new() } else { std::mem::take(&mut queue.waiting) })
@@ -221,6 +226,7 @@ pub(crate) fn create(domain: &Pd, init: &mut ibv_srq_init_attr) -> Result<*mut i
         queue: SpinLock::new(Queue::new(max_wr)),
         async_handed_out: HandedOut::default(),
         users: AtomicU32::new(0),
+        due: Due::default(),
     }
     .into_raw();
     // SAFETY: made just above.
@@ -279,6 +285,7 @@ pub(crate) fn retire(srq: &Srq) -> Result<(), c_int> {
     }
     quiesce(Taken::Other);
     srq.context().events.forget(srq);
+    srq.due.clear();
     // SAFETY: the domain counts the queue and outlives it: `pd::retire` refuses while it has
     // queues.
     unsafe { Pd::from_raw((*srq.raw.get()).pd) }.release();

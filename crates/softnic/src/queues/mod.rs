@@ -1,5 +1,6 @@
 //! The queues' state: posted, free and waiting work requests. `data_path` carries them out.
 
+pub(crate) mod due;
 pub(crate) mod inbound_filter;
 pub(crate) mod outcome;
 pub(crate) mod pending;

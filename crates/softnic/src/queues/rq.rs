@@ -6,6 +6,7 @@
 //! complete in order.
 
 use crate::key_table::RegionKey;
+use crate::queues::due::Due;
 use crate::queues::wqe::WqeRing;
 use crate::queues::wr::RecvWr;
 use crossbeam_utils::CachePadded;
@@ -35,6 +36,7 @@ pub(crate) struct Rq {
     consumed: CachePadded<Consumed>,
     /// For datagram senders, and for flushing.
     pub(crate) lock: SpinLock<()>,
+    pub(crate) due: Due,
 }
 
 /// State of the posting thread only.
@@ -90,6 +92,7 @@ impl Rq {
             freed: CachePadded::new(AtomicU64::new(0)),
             consumed: CachePadded::default(),
             lock: SpinLock::of_rank(Rank::Outer, ()),
+            due: Due::default(),
         }
     }
 
@@ -172,6 +175,7 @@ impl Rq {
     #[inline(always)]
     pub(crate) fn publish(&self, posted: u64, attention: &Attention) -> u32 {
         // Relaxed: see `room`.
+        self.due.posted(|| posted - self.poster.posted.load(Ordering::Relaxed));
         self.poster.posted.store(posted, Ordering::Relaxed);
         self.posted.publish(posted, attention)
     }
@@ -179,6 +183,8 @@ impl Rq {
     /// For the poller: receives below `index` are free.
     #[inline(always)]
     pub(crate) fn free_up_to(&self, index: u64) {
+        // Relaxed: the poller's own.
+        self.due.done(|| index - self.freed.load(Ordering::Relaxed));
         // Release pairs with the Acquire in `polled`: the poller is done with the entry.
         self.freed.store(index, Ordering::Release);
     }
@@ -211,6 +217,7 @@ impl Rq {
     /// sender never takes the last index that it knows of an earlier connection for that of this
     /// one (`Sq::all_polled`).
     pub(crate) fn reset(&self) {
+        self.due.clear();
         // Relaxed, all: ordered by the quiescence before.
         let next = self.poster.posted.load(Ordering::Relaxed);
         for count in [&self.poster.freed, &self.consumed.head, &self.consumed.credit, &self.freed] {

@@ -3,6 +3,7 @@
 //! Guarantees: a slot is free again once the completion of its work request, or of a later one, was
 //! polled.
 
+use crate::queues::due::Due;
 use crate::queues::inbound_filter::SENDS_FIRST;
 use crate::queues::pending::Pending;
 use crossbeam_utils::CachePadded;
@@ -43,6 +44,7 @@ pub(crate) struct Sq {
     pub(crate) pending: CachePadded<SpinLock<Pending>>,
     /// The right to carry out pending work requests.
     pub(crate) turn: Turn,
+    pub(crate) due: Due,
 }
 
 /// Counts that the pollers report to the posting thread.
@@ -84,12 +86,15 @@ impl Sq {
             polled: CachePadded::new(Polled { freed: AtomicU64::new(0), acked: AtomicU64::new(Sq::UNKNOWN) }),
             pending: CachePadded::new(SpinLock::of_rank(Rank::Outer, Pending::new(cap, inline_bytes))),
             turn: Turn::new(),
+            due: Due::default(),
         }
     }
 
     /// For the poller: positions below `position` are free.
     #[inline(always)]
     pub(crate) fn free_up_to(&self, position: u64) {
+        // Relaxed: the poller's own.
+        self.due.done(|| position - self.polled.freed.load(Ordering::Relaxed));
         // Release pairs with the Acquire in `room`. One thread at a time polls, so it only grows.
         self.polled.freed.store(position, Ordering::Release);
     }
@@ -137,6 +142,7 @@ impl Sq {
     /// For the posting thread: positions below `position` are taken.
     #[inline(always)]
     pub(crate) fn advance(&self, position: u64) {
+        self.due.posted(|| position - self.posted());
         // Relaxed: see `room`.
         self.counts.posted.store(position, Ordering::Relaxed);
     }
@@ -244,6 +250,7 @@ impl Sq {
     /// Control path, no thread inside a guard: as new.
     pub(crate) fn reset(&self) {
         self.connect(0, 0);
+        self.due.clear();
         // Relaxed, all: ordered by the quiescence before.
         self.counts.posted.store(0, Ordering::Relaxed);
         self.counts.freed.store(0, Ordering::Relaxed);
