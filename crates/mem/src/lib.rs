@@ -9,7 +9,8 @@
 //! - A [`PeerRegion`] is a region that a peer may write: copies and atomics, never references.
 //! - With the feature `uring`, `uring::FileRing` reads and writes files with packets as buffers.
 //! - [`facts`] tells what the machine has; [`prefetch`] is a hint to its caches;
-//!   [`stdout_was_closed`] is what only shows before `main`.
+//!   [`stdout_was_closed`] is what only shows before `main`; [`share_arenas_if_limited`] keeps
+//!   threads from mapping more than a limited process may.
 //!
 //! ```
 //! use verbline_mem::{PageChoice, Pool, PoolSpec, Region, RegionSpec};
@@ -30,6 +31,7 @@
 //! list, in a cache, or held ([`Pool::account`]); a pool that goes while packets are held is
 //! leaked, never freed ([`leaked_pools`]).
 
+mod arenas;
 pub mod batch;
 pub mod cache;
 mod cache_array;
@@ -57,6 +59,7 @@ mod sync;
 #[cfg(all(feature = "uring", not(loom)))]
 pub mod uring;
 
+pub use arenas::share_arenas_if_limited;
 pub use batch::Batch;
 pub use cache::{BoundCache, PoolCache};
 pub use connection::ConnectionId;

@@ -64,6 +64,8 @@ const CLOSED: &str = "error: standard output is closed (`>&-`), and what the com
 
 /// Runs the command line of `app`. Returns the exit code of the process.
 pub fn main(app: &dyn App) -> ExitCode {
+    // Before the threads that write to standard output and error.
+    verbline_mem::share_arenas_if_limited();
     if verbline_mem::stdout_was_closed() {
         output::message(CLOSED);
         console::flush(None);

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
+use serde_json::Value;
 use verbline::plan::{Lack, Machine};
 use verbline_tests::{Cgroup, Finished, Program, root, skipped, unwrapped};
 
@@ -238,6 +239,25 @@ fn with_little_address_space_a_plan_is_refused_before_anything_is_mapped() {
     let said = unwrapped(&shown.stderr);
     assert!(said.contains("error[too-much-memory]: the run maps ") && said.contains("RLIMIT_AS bounds it"), "{shown}");
     assert!(said.contains("`ulimit -v unlimited`"), "{shown}");
+}
+
+/// Threads would map 64 MiB each for an arena of the allocator, and the next allocation abort.
+#[test]
+fn with_the_address_space_of_its_sum_a_plan_runs() {
+    let limited = |bytes: u64| ["prlimit".to_owned(), format!("--as={bytes}")];
+    let most = 1_u64 << 40;
+    let check = of_rig("check").with(["--json", "--explain", "--set", "pool.packets.pages=4KiB"]);
+    let sums = check.run_as(&mut check.behind(limited(most))).exited(0).json();
+    let sum = sums["sums"].as_array().into_iter().flatten().find(|sum| sum["of"] == "address space");
+    let sum = sum.unwrap_or_else(|| panic!("no sum of address space: {sums:#}"));
+    let number = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("no number: {sum:#}"));
+    let mapped = most - number(&sum["limit"]["value"]);
+    // The program may have mapped a page more before it looks.
+    let bytes = mapped + number(&sum["needed"]) + (1 << 20);
+    let program = rig();
+    for _ in 0..3 {
+        goes_on(&program, program.run_as(&mut program.behind(limited(bytes))), None);
+    }
 }
 
 #[test]

@@ -31,11 +31,13 @@ pub struct Runtime {
 
 impl Runtime {
     /// Makes everything that the plan names, on the calling thread, and checks the plan against the
-    /// devices' limits.
+    /// devices' limits. In a process whose address space is limited (RLIMIT_AS), threads that start
+    /// from now on share arenas of the allocator: glibc maps 64 MiB for each.
     ///
     /// # Errors
     /// The first part that cannot be made, with the plan's line. Nothing is left behind.
     pub fn build(plan: &Plan, registry: &Registry) -> Result<Runtime, EngineError> {
+        verbline_mem::share_arenas_if_limited();
         Ok(Runtime { built: crate::setup::assemble::build(plan, registry)? })
     }
 

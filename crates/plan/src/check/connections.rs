@@ -25,6 +25,13 @@ impl RawPort {
         self.senders_max.value > 0 || !self.send_to.more.is_empty()
     }
 
+    /// Whether a thread of its own makes its connections, watches them, or makes address handles.
+    pub(crate) fn has_thread(&self) -> bool {
+        let shared = &self.shared;
+        let has_address = self.listen.is_some() || self.connect.first.is_some() || shared.listen_with.is_some();
+        has_address || self.senders_max.value > 0
+    }
+
     pub(crate) fn receives(&self) -> bool {
         self.rx_key().value > 0
     }

@@ -22,11 +22,6 @@ const HUGE_1G: u64 = 1 << 30;
 /// Each packet's headroom and data are rounded up to whole cache lines, as the pool lays them out.
 const LINE_BYTES: u64 = 64;
 
-/// A thread's stack, and the arena that the allocator gives it.
-const THREAD_BYTES: u64 = 66 << 20;
-/// The rest of a run's mappings: threads of connections and devices, queues, and the heap.
-const PROGRAM_BYTES: u64 = 64 << 20;
-
 /// One piece of memory that the plan needs: the packets of a pool, or a region.
 struct Wanted<'a> {
     /// Its name in reports, e.g. `pool.ticks`.
@@ -319,11 +314,7 @@ fn address_space(beside: &Beside<'_>, placed: &[Placed<'_>], machine: &Machine, 
     placed.iter().for_each(|one| add(&mut sum, one, "", sink));
     program::add_mapped_metadata(beside.raw, &mut sum, sink);
     beside.add(&mut sum, sink);
-    let top = Span::new(0, 0..0);
-    for lcore in &beside.raw.lcores {
-        sum.add(&sink.sources, format!("lcore.{}", lcore.head.name), "its thread", THREAD_BYTES, lcore.head.span);
-    }
-    sum.add(&sink.sources, "the program and its other threads".to_owned(), "", PROGRAM_BYTES, top);
+    program::add_mapped(beside.raw, &mut sum, sink);
     sum.limit = Limit::Machine(limit);
     if !sum.holds() {
         let message = format!("the run maps {} bytes, and this process may map {limit} more", sum.needed);

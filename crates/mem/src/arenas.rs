@@ -1,0 +1,27 @@
+//! Arenas of the allocator in a process whose address space is limited (RLIMIT_AS).
+//!
+//! glibc gives each thread that allocates an arena of its own, up to eight a CPU, and maps 64 MiB
+//! for it (mallopt(3), M_ARENA_MAX). A run has a thread for each lcore and for each port with an
+//! address: their arenas would take what is left below the limit, and the next allocation of any
+//! thread would abort the process. With one arena a thread maps its stack alone, and the sum of a
+//! plan's memory can tell how much that is.
+
+use rustix::process::{Resource, getrlimit};
+
+/// If the address space is limited, later threads allocate from arenas that are already there. Does
+/// nothing otherwise, and with other allocators. Nothing in this framework allocates on an lcore
+/// after the start, so nobody waits for the one arena's lock there.
+pub fn share_arenas_if_limited() {
+    if getrlimit(Resource::As).current.is_some() {
+        share_arenas();
+    }
+}
+
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn share_arenas() {
+    // SAFETY: mallopt(3) takes any two integers, and locks what it changes.
+    unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
+}
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+fn share_arenas() {}
