@@ -24,6 +24,7 @@ const PLANS: [&str; 3] = ["config", "config/two-processes", "tests/plans"];
 struct Known {
     app: &'static str,
     registry: Registry,
+    loader: Loader,
     schema: Value,
     validator: Validator,
 }
@@ -35,9 +36,22 @@ fn known() -> Vec<Known> {
         TraceSettings::register(&mut registry);
         let schema = schema(&registry.catalog());
         let validator = jsonschema::draft7::new(&schema).unwrap_or_else(|error| panic!("{app}: {error}"));
-        Known { app, registry, schema, validator }
+        // The machine is looked at once, and not for each of thousands of plans.
+        let loader = Loader::new(registry.catalog(), machine());
+        Known { app, registry, loader, schema, validator }
     };
     apps().into_iter().map(of).collect()
+}
+
+fn machine() -> Machine {
+    Machine {
+        cpus: (0..8).collect(),
+        memlock_bytes: None,
+        memory_bytes: 64 << 30,
+        huge_2m: Hugepages::Absent,
+        numa: Numa::default(),
+        ..Machine::detect()
+    }
 }
 
 /// The shipped plans of an app.
@@ -56,15 +70,7 @@ fn is_of(path: &Path, app: &str) -> bool {
 impl Known {
     fn loaded(&self, plan: &Value) -> Result<Plan, Diagnostics> {
         let text = toml::to_string(plan).expect("a plan is TOML");
-        let machine = Machine {
-            cpus: (0..8).collect(),
-            memlock_bytes: None,
-            memory_bytes: 64 << 30,
-            huge_2m: Hugepages::Absent,
-            numa: Numa::default(),
-            ..Machine::detect()
-        };
-        Loader::new(self.registry.catalog(), machine).load_str("plan.toml", &text)
+        self.loader.load_str("plan.toml", &text)
     }
 
     /// Why a check refuses the plan; `None`: it doesn't.
