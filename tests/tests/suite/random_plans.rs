@@ -2,6 +2,7 @@
 //! faults. `./x random-plans` runs any number.
 
 use std::process::{Command, Output};
+use std::sync::LazyLock;
 
 use verbline::engine::{ConnectionsReport, OperationReport, OperationsReport, Report};
 use verbline::prelude::Machine;
@@ -10,8 +11,11 @@ use verbline_tests::random::{draw, judge, run, run_without, with_least_pools};
 /// The text in a plan whose packets go by a UDP socket.
 const BY_WIRE: &str = "\naddress = ";
 
+/// Looked at once, and not for each of a thousand plans.
+static MACHINE: LazyLock<Machine> = LazyLock::new(Machine::detect);
+
 fn text(seed: u64) -> String {
-    with_least_pools(&draw(seed), &Machine::detect()).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"))
+    with_least_pools(&draw(seed), &MACHINE).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"))
 }
 
 /// Runs in a process of its own: plans by the wire give its software device an address for good.
