@@ -28,6 +28,8 @@ pub(crate) struct Measured {
     pub(crate) counts: Counts,
     /// The length of the server's silence at the end, if it was too long.
     pub(crate) silent_ns: Option<u64>,
+    /// `kv.shards`, if some of these shards never said where their tables are.
+    pub(crate) unlocated: Option<u8>,
 }
 
 counts! {
@@ -41,10 +43,16 @@ counts! {
         stale,
         /// GETs with a value that no PUT wrote.
         corrupt,
+        /// GETs with a value that another client wrote after a PUT of our own was answered.
+        foreign,
         /// GETs of absent keys that may be absent.
         missed,
-        /// PUTs that the server refused.
+        /// PUTs that the server refused, as its buckets are full.
         refused,
+        /// PUTs with a value that is too long for the server's tables.
+        too_long,
+        /// GETs by READ that found no key where they looked, though the server has it.
+        elsewhere,
         /// READs that found a slot being written, and were repeated.
         torn,
         /// GETs by READ that continued as messages.
@@ -62,13 +70,19 @@ counts! {
 
 impl Measured {
     pub(crate) fn new(stage: &StageContext<'_>) -> Result<Measured, StageError> {
-        Ok(Measured { latencies: Latencies::new(stage, WAYS)?, counts: Counts::default(), silent_ns: None })
+        Ok(Measured {
+            latencies: Latencies::new(stage, WAYS)?,
+            counts: Counts::default(),
+            silent_ns: None,
+            unlocated: None,
+        })
     }
 
     fn add(&mut self, other: &Measured) {
         self.latencies.add(&other.latencies);
         self.counts.add(&other.counts);
         self.silent_ns = self.silent_ns.max(other.silent_ns);
+        self.unlocated = self.unlocated.max(other.unlocated);
     }
 }
 
@@ -129,6 +143,10 @@ impl Measured {
             .map(|(name, value)| format!("{} {}", count(*value), name.replace('_', " ")))
             .collect();
         let _ = write!(outcome.text, "{}", said.join(", "));
+        if self.counts.refused > 0 {
+            let refused = count(self.counts.refused);
+            let _ = write!(outcome.text, "\n{refused} PUTs found tables full: lower kv.keys, or enlarge them");
+        }
         self.judge(answered, opened, outcome);
     }
 
@@ -151,10 +169,40 @@ impl Measured {
             );
             outcome.failures.push(message);
         }
+        self.judge_settings(outcome);
         if malformed > 0 {
             outcome.failures.push(format!(
                 "{malformed} messages came from the server that are no replies; see whether it is a kv server of this \
                  version"
+            ));
+        }
+    }
+    /// Failures of a client whose settings are not those of its server, or of other clients.
+    fn judge_settings(&self, outcome: &mut Outcome) {
+        let Counts { foreign, too_long, elsewhere, verified, .. } = self.counts;
+        if foreign > 0 {
+            outcome.failures.push(format!(
+                "{foreign} values were of another client, though PUTs of our own were answered before; give clients \
+                 that run at once different numbers (kv.client)"
+            ));
+        }
+        if too_long > 0 {
+            outcome.failures.push(format!(
+                "{too_long} PUTs were too long for the server; lower kv.value_bytes, or raise `value_bytes` of its \
+                 shards"
+            ));
+        }
+        if let Some(shards) = self.unlocated {
+            outcome.failures.push(format!(
+                "some of {shards} shards never said where their tables are, so that no GET went by READ; see whether \
+                 kv.shards is the server's"
+            ));
+        }
+        // A few keys may move between two READs.
+        if elsewhere * 100 > verified {
+            outcome.failures.push(format!(
+                "{elsewhere} GETs by READ found no key in a table, though the server had it; see whether kv.shards is \
+                 the server's"
             ));
         }
     }

@@ -48,6 +48,11 @@ impl<T> InFlight<T> {
         self.slots[id as u32 as usize].operation.take()
     }
 
+    /// Whether no operation is in flight.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.free.len() == self.slots.len()
+    }
+
     /// The id of the next operation that matches `which`, behind the one with the id `after`. So a
     /// search for all of them examines each once.
     pub(crate) fn find(&self, after: Option<u64>, mut which: impl FnMut(&T) -> bool) -> Option<u64> {

@@ -42,6 +42,8 @@ pub(crate) enum Verdict {
     Earlier,
     /// The value is older than a PUT that was answered before the GET began, or is gone.
     Stale,
+    /// Another client wrote it after a PUT of ours was answered.
+    Foreign,
     /// No PUT wrote this value.
     Corrupt,
 }
@@ -125,7 +127,7 @@ impl Oracle {
         match origin_of(key, value) {
             None => Verdict::Corrupt,
             Some(origin) if origin.client != self.client && floor == 0 => Verdict::Earlier,
-            Some(origin) if origin.client != self.client => Verdict::Stale,
+            Some(origin) if origin.client != self.client => Verdict::Foreign,
             Some(origin) if is_after(origin.generation, self.keys[key].sent) => Verdict::Corrupt,
             Some(origin) if floor > 0 && is_after(floor, origin.generation) => Verdict::Stale,
             Some(_) => Verdict::Good,
@@ -250,7 +252,7 @@ mod tests {
         let before = oracle.floor(0);
         oracle.end_put(0, true);
         assert_eq!(oracle.judge(0, before, Some(&left)), Verdict::Earlier, "the GET may have come first");
-        assert_eq!(oracle.judge(0, oracle.floor(0), Some(&left)), Verdict::Stale);
+        assert_eq!(oracle.judge(0, oracle.floor(0), Some(&left)), Verdict::Foreign);
         let mut bad = left.clone();
         bad[20] ^= 1;
         assert_eq!(Oracle::new(US, 1).judge(0, 0, Some(&bad)), Verdict::Corrupt);

@@ -55,6 +55,7 @@ pub(crate) fn register(registry: &mut Registry, results: &Results) {
             reading: 0,
             peers: Peers::new(port, connections, settings.window),
             tables: vec![None; usize::from(settings.shards)],
+            lookups: vec![Lookup::default(); usize::from(settings.shards)],
             asked: 0,
             closes: false,
             measured: Some(Measured::new(stage)?),
@@ -63,7 +64,6 @@ pub(crate) fn register(registry: &mut Registry, results: &Results) {
             timed_out: stage.counter("timed_out"),
             silence: Silence::default(),
             is_stopped: false,
-            drain_ns: drain_ns_of(stage),
             settings,
         }))
     };
@@ -103,13 +103,6 @@ fn place_of(stage: &StageContext<'_>) -> u32 {
     clients.take_while(|other| other.name != stage.name()).count() as u32
 }
 
-/// The budget of the drain of the stage's lcore.
-fn drain_ns_of(stage: &StageContext<'_>) -> u64 {
-    let plan = stage.plan();
-    let own = plan.stages().iter().find(|own| own.name == stage.name());
-    own.map_or(0, |own| plan[own.lcore].drain.as_nanos() as u64)
-}
-
 /// The port that the client sends to, and its number of connections.
 fn connections_of(stage: &StageContext<'_>) -> Result<(u16, usize), StageError> {
     let plan = stage.plan();
@@ -137,6 +130,15 @@ struct Pending {
     torn: u8,
 }
 
+/// The requests for a table's location.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lookup {
+    /// The location was known at any time.
+    is_answered: bool,
+    /// Requests that timed out.
+    in_vain: u32,
+}
+
 struct Client {
     settings: Settings,
     /// The client's number, which selects its keys.
@@ -149,6 +151,7 @@ struct Client {
     peers: Peers,
     /// The locations of the shards' tables, as known so far.
     tables: Vec<Option<Location>>,
+    lookups: Vec<Lookup>,
     /// The number of tables requested.
     asked: usize,
     /// The timer that closes connections is armed.
@@ -160,8 +163,6 @@ struct Client {
     timed_out: Counter,
     silence: Silence,
     is_stopped: bool,
-    /// How long the drain waits for answers.
-    drain_ns: u64,
 }
 
 impl Stage for Client {
@@ -221,8 +222,8 @@ impl Stage for Client {
                     if let Some(pending) = self.in_flight.take(id) {
                         self.timed_out.add(1);
                         self.count(|counts| counts.timed_out += 1);
-                        if self.peers.is_open(pending.peer) {
-                            self.silence.lost(pending.began_ns, out.now_ns());
+                        if let Task::Locate { shard } = pending.task {
+                            self.lookups[shard].in_vain += 1;
                         }
                         self.give_up(&pending);
                     }
@@ -249,7 +250,7 @@ impl Stage for Client {
             pending.timer.map(|timer| out.cancel_timer(timer));
             self.count(|counts| counts.cut_off += 1);
             if is_lost {
-                self.silence.lost(pending.began_ns, out.now_ns());
+                self.silence.lost(out.now_ns());
             }
             self.give_up(&pending);
         }
@@ -264,9 +265,8 @@ impl Stage for Client {
         }
     }
 
-    /// One answer shows that the server is there; others may be lost.
     fn awaits_packets(&self) -> bool {
-        self.is_unanswered()
+        self.silence.may_wait() && !self.in_flight.is_empty()
     }
 }
 
@@ -362,9 +362,11 @@ impl Client {
         }
     }
 
-    /// Whether the server was not heard of since an operation in flight began.
-    fn is_unanswered(&self) -> bool {
-        self.in_flight.find(None, |pending| self.silence.is_within(pending.began_ns)).is_some()
+    /// Whether some shards said where their tables are, and another never did. One request may have
+    /// been lost.
+    fn lacks_shards(&self) -> bool {
+        let is_absent = |lookup: &Lookup| !lookup.is_answered && lookup.in_vain > 1;
+        self.lookups.iter().any(|lookup| lookup.is_answered) && self.lookups.iter().any(is_absent)
     }
 
     fn count(&mut self, count: impl FnOnce(&mut Counts)) {
@@ -377,9 +379,7 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         if let Some(mut measured) = self.measured.take() {
-            if self.is_unanswered() {
-                self.silence.waited(self.drain_ns);
-            }
+            measured.unlocated = Some(self.settings.shards).filter(|_| self.lacks_shards());
             measured.silent_ns = self.silence.lasted_ns(u64::from(self.settings.timeout_ms) * 1_000_000);
             self.results.leave(measured);
         }

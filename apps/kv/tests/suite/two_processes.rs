@@ -256,3 +256,26 @@ fn two_lcores_of_two_processes_outlive_a_client_that_is_killed() {
     let (again, _server) = (again.end_whole(0), server.end_whole(0));
     assert_values(&again);
 }
+
+/// A client whose settings are not those of its server, or those of another client, is told which.
+#[test]
+fn two_lcores_of_two_processes_name_settings_that_do_not_agree() {
+    let cases = [
+        ("kv.shards=3", "some of 3 shards never said where their tables are"),
+        ("kv.shards=1", "GETs by READ found no key in a table, though the server had it"),
+        ("kv.value_bytes=400", "PUTs were too long for the server; lower kv.value_bytes"),
+    ];
+    for (set, says) in cases {
+        let Some(rig) = Rig::that_closes_none() else { return };
+        let rig = Rig { client: rig.client.with(["--set", set, "--set", "kv.timeout_ms=300"]), ..rig };
+        let (server, client) = rig.start();
+        rig.await_operations(3000);
+        if set == "kv.shards=3" {
+            let has_waited = |report: &Value| counted(report, "client", "timed_out") >= 2;
+            rig.client.await_live(Some("kv-client"), "two requests in vain", has_waited);
+        }
+        let shown = client.end_whole(1);
+        server.end_whole(0);
+        assert!(unwrapped(&shown.stderr).contains(says), "{set}: {shown}");
+    }
+}

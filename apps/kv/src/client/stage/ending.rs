@@ -18,17 +18,25 @@ impl Client {
             Task::Get { key } => {
                 let value = (reply.status == Status::Ok).then_some(reply.value);
                 let verdict = self.oracle.judge(key, pending.floor, value);
+                // READs have looked into both of its buckets, and the server finds it.
+                let is_elsewhere = pending.bucket > 1 && value.is_some();
+                self.count(|counts| counts.elsewhere += u64::from(is_elsewhere));
                 self.got(reply.id, GET, Some(verdict).filter(|_| value.is_some() || verdict != Verdict::Good), out);
             }
             Task::Put { key, generation } => {
                 let done = reply.status == Status::Ok;
                 self.oracle.end_put(key, done);
-                self.count(|counts| counts.refused += u64::from(!done));
+                self.count(|counts| match reply.status {
+                    Status::Ok => {}
+                    Status::TooLong => counts.too_long += 1,
+                    _ => counts.refused += 1,
+                });
                 // The first PUT of each key fills the table.
                 self.end(reply.id, (generation > 1).then_some(PUT), out);
             }
             Task::Locate { shard } => {
                 self.tables[shard] = Location::from_bytes(reply.value);
+                self.lookups[shard].is_answered |= self.tables[shard].is_some();
                 self.end(reply.id, None, out);
             }
             // A READ is answered by its completion only.
@@ -43,6 +51,7 @@ impl Client {
             Some(Verdict::Good) => counts.verified += 1,
             Some(Verdict::Earlier) => counts.earlier += 1,
             Some(Verdict::Stale) => counts.stale += 1,
+            Some(Verdict::Foreign) => counts.foreign += 1,
             Some(Verdict::Corrupt) => counts.corrupt += 1,
         });
         self.end(id, Some(way), out);

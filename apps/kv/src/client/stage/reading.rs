@@ -94,7 +94,7 @@ impl Client {
             pending.timer.map(|timer| out.cancel_timer(timer));
             self.count(|counts| counts.cut_off += 1);
             if self.peers.is_open(pending.peer) {
-                self.silence.lost(pending.began_ns, out.now_ns());
+                self.silence.lost(out.now_ns());
             }
             self.give_up(&pending);
         }

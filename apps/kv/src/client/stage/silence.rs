@@ -1,5 +1,7 @@
 //! The server's silence at the end of a run.
 
+use std::time::{Duration, Instant};
+
 use verbline::prelude::*;
 
 /// Reconnecting takes some time, however short `kv.timeout_ms` is.
@@ -11,8 +13,9 @@ pub(super) struct Silence {
     /// 0 before the server was heard of.
     heard_ns: Tick,
     stopped_ns: Option<Tick>,
-    /// When the last operation ended without an answer, of those that began after the server was
-    /// last heard of.
+    /// The same, for the drain, in which no tick is known.
+    stopped_at: Option<Instant>,
+    /// When an operation lost its connection, after the server was last heard of.
     lost_ns: Option<Tick>,
 }
 
@@ -23,32 +26,27 @@ impl Silence {
         (self.heard_ns, self.lost_ns) = (now_ns, None);
     }
 
-    /// An operation timed out, or lost its connection, which the client had not closed.
+    /// An operation lost its connection, which the client had not closed.
     #[cold]
-    pub(super) fn lost(&mut self, began_ns: Tick, now_ns: Tick) {
-        if self.is_within(began_ns) {
-            self.lost_ns = Some(now_ns);
-        }
-    }
-
-    /// Whether the server was not heard of since this operation began. A server that has answered
-    /// another one since is there, and lost one answer.
-    pub(super) fn is_within(&self, began_ns: Tick) -> bool {
-        began_ns >= self.heard_ns
+    pub(super) fn lost(&mut self, now_ns: Tick) {
+        self.lost_ns = Some(now_ns);
     }
 
     /// The client begins no more operations.
     pub(super) fn stopped(&mut self, now_ns: Tick) {
-        self.stopped_ns = Some(now_ns);
+        (self.stopped_ns, self.stopped_at) = (Some(now_ns), Some(Instant::now()));
     }
 
-    /// The drain has waited in vain for answers, for so long.
-    pub(super) fn waited(&mut self, drain_ns: u64) {
-        self.stopped_ns = self.stopped_ns.map(|stopped_ns| stopped_ns.saturating_add(drain_ns));
+    /// Whether the drain may still wait for a sign of the server: one answer is enough, since
+    /// others may be lost. Connections to a server that is gone end meanwhile.
+    pub(super) fn may_wait(&self) -> bool {
+        let is_early = |stopped_at: Instant| stopped_at.elapsed() < Duration::from_nanos(SILENT_NS_MIN);
+        Some(self.heard_ns) <= self.stopped_ns && self.stopped_at.is_some_and(is_early)
     }
 
-    /// How long the server was silent at the end: if an operation got no answer in that time, or if
-    /// it was longer than an operation may take. A reply or a READ in the drain ends the silence.
+    /// How long the server was silent at the end: if operations lost their connections in that
+    /// time, or if it was longer than an operation may take. A reply or a READ in the drain ends
+    /// it.
     pub(super) fn lasted_ns(&self, timeout_ns: u64) -> Option<u64> {
         // A server that was never heard of is a failure of its own.
         let heard_ns = Some(self.heard_ns).filter(|heard_ns| *heard_ns > 0)?;
