@@ -138,7 +138,8 @@ impl Measured {
             mismatches, failed, unasked, malformed, not_invalidated, not_kept_alive, keep_alive_expired, ..
         } = self.counts;
         outcome.failures.extend(self.failures.iter().cloned());
-        if self.latencies.is_empty() {
+        // What kept it from working says enough.
+        if self.latencies.is_empty() && self.failures.is_empty() {
             outcome.failures.push(unmeasured(self.counts.answered));
         }
         let wrong = [

@@ -227,6 +227,7 @@ impl Initiator {
     /// Closes every connection, to be reconnected; commands in flight are lost.
     pub(crate) fn reset(&mut self, out: &mut Outputs<'_>) {
         self.lost_ns.get_or_insert(out.now_ns());
+        let mut had_commands = false;
         self.handshake.stop(out);
         if let Some(admin) = self.admin.take() {
             out.close(admin);
@@ -240,7 +241,11 @@ impl Initiator {
             }
             while let Some(pending) = self.queues[index].take_any() {
                 self.give_up(pending.task);
+                had_commands = true;
             }
+        }
+        if had_commands && self.stopping && !self.has_failed {
+            self.fail("the target was lost after the stop, with commands under way; see whether it runs".to_owned());
         }
     }
 

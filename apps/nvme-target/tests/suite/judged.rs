@@ -15,22 +15,29 @@ use verbline_nvme::opcode;
 /// It sends all of the block.
 const HONEST: Lies = Lies { sends: |_| 0..BLOCK, refuses: &[], ignores: &[] };
 
+/// Keep-alive time-outs: one that passes within a test, and one that does not even on a busy
+/// machine.
+const SHORT_MS: u32 = 100;
+const LONG_MS: u32 = 60_000;
+
 /// Runs a load of one queue, one command at a time, for this many commands. Returns its findings,
 /// and the requests that the target received.
 fn judged(port: u16, lies: Lies, commands: u64) -> Option<(Map<String, Value>, Asked)> {
-    let (load, running, serving) = begun(port, lies)?;
+    let (load, running, serving) = begun(port, lies, LONG_MS)?;
     goes_on(&running, commands);
     let report = running.stop().unwrap_or_else(|error| panic!("{error}"));
     Some((load.outcome(&report).json, serving.end()))
 }
 
 /// A load of one queue, one command at a time, and its target.
-fn begun(port: u16, lies: Lies) -> Option<(NvmeLoad, Running, Serving)> {
+fn begun(port: u16, lies: Lies, keep_alive_ms: u32) -> Option<(NvmeLoad, Running, Serving)> {
     two_lcores(["load", "load"])?;
     let serving = Serving::begin(port, lies);
-    let (_, text) = halves(port, "", "discover = false\nkeep_alive_ms = 100\n");
+    let (_, text) = halves(port, "", &format!("discover = false\nkeep_alive_ms = {keep_alive_ms}\n"));
     let [depth, share, flush, queues] =
         ["depth = 1\n", "read_share = 0.9\n", "flush_every = 4\n", "connections = 1\nrx_shared_wr = 256"];
+    // Commands under way at the stop are waited for.
+    let text = text.replace("drain = \"0s\"", "drain = \"2s\"");
     let text = text.replace("depth = 32\n", depth).replace("read_share = 0.7\n", share);
     let text = text.replace("flush_every = 64\n", flush).replace("connections = 4\nrx_shared_wr = 256", queues);
     let load = NvmeLoad::default();
@@ -70,7 +77,7 @@ fn two_lcores_what_is_refused_is_neither_repeated_nor_counted_as_done() {
 #[test]
 fn two_lcores_a_keep_alive_that_fails_is_none_that_was_answered() {
     for (port, refuses) in [(7966, &[][..]), (7967, &[opcode::admin::KEEP_ALIVE])] {
-        let Some((load, running, serving)) = begun(port, Lies { refuses, ..HONEST }) else { return };
+        let Some((load, running, serving)) = begun(port, Lies { refuses, ..HONEST }, SHORT_MS) else { return };
         goes_on(&running, 10);
         std::thread::sleep(Duration::from_millis(200));
         let report = running.stop().unwrap_or_else(|error| panic!("{error}"));
@@ -88,7 +95,7 @@ fn two_lcores_a_keep_alive_that_fails_is_none_that_was_answered() {
 #[test]
 fn two_lcores_a_keep_alive_without_an_answer_ends_the_connections_and_fails_the_run() {
     let lies = Lies { ignores: &[opcode::admin::KEEP_ALIVE], ..HONEST };
-    let Some((load, running, serving)) = begun(7969, lies) else { return };
+    let Some((load, running, serving)) = begun(7969, lies, SHORT_MS) else { return };
     goes_on(&running, 10);
     std::thread::sleep(Duration::from_millis(700));
     let report = running.stop().unwrap_or_else(|error| panic!("{error}"));
@@ -106,7 +113,7 @@ fn two_lcores_a_keep_alive_without_an_answer_ends_the_connections_and_fails_the_
 /// A target that is gone long before the end: the time without it is time of the run.
 #[test]
 fn two_lcores_a_stall_at_the_end_lowers_the_rate() {
-    let Some((load, running, serving)) = begun(7968, HONEST) else { return };
+    let Some((load, running, serving)) = begun(7968, HONEST, LONG_MS) else { return };
     goes_on(&running, 60);
     let from = Instant::now();
     serving.end();
@@ -119,4 +126,24 @@ fn two_lcores_a_stall_at_the_end_lowers_the_rate() {
         json["iops"].as_f64() < Some(measured as f64 / stalled.as_secs_f64()),
         "{measured} in {stalled:?}: {json:?}"
     );
+}
+
+/// Regression: a target that vanished so late that its connections ended in the drain left a run
+/// that had succeeded.
+#[test]
+fn two_lcores_a_target_that_vanishes_as_the_run_stops_fails_it() {
+    let Some((load, running, serving)) = begun(7970, HONEST, LONG_MS) else { return };
+    goes_on(&running, 60);
+    serving.go_deaf();
+    std::thread::sleep(Duration::from_millis(50));
+    let report = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(100));
+            serving.end()
+        });
+        running.stop().unwrap_or_else(|error| panic!("{error}"))
+    });
+    let outcome = load.outcome(&report);
+    let says = outcome.failures.iter().any(|failure| failure.contains("the target was lost after the stop"));
+    assert!(says && outcome.json["balance"] == 0, "{outcome:?}");
 }

@@ -47,6 +47,7 @@ pub(crate) struct Asked {
 /// A fake target serving on a thread of its own.
 pub(crate) struct Serving {
     is_over: Arc<AtomicBool>,
+    is_deaf: Arc<AtomicBool>,
     thread: JoinHandle<Asked>,
 }
 
@@ -67,19 +68,27 @@ impl Serving {
         let address = SocketAddr::from(([10, 9, 9, 1], port));
         let mut listener = Listener::bind(Provider::Soft, address, 8).expect("it listens");
         let is_over = Arc::new(AtomicBool::new(false));
-        let ends = Arc::clone(&is_over);
+        let is_deaf = Arc::new(AtomicBool::new(false));
+        let (ends, pauses) = (Arc::clone(&is_over), Arc::clone(&is_deaf));
         let thread = std::thread::spawn(move || {
             let host = Host::at(port, 1);
             let (qids, block, asked) = (Vec::new(), vec![0; BLOCK], Asked::default());
             let mut liar = Liar { host, lies, qids, block, reads: 0, asked };
             while !ends.load(Ordering::Relaxed) {
-                liar.turn(&mut listener);
+                if !pauses.load(Ordering::Relaxed) {
+                    liar.turn(&mut listener);
+                }
                 // The thread may share its CPU.
                 std::thread::yield_now();
             }
             liar.asked
         });
-        Serving { is_over, thread }
+        Serving { is_over, is_deaf, thread }
+    }
+
+    /// Takes no more commands.
+    pub(crate) fn go_deaf(&self) {
+        self.is_deaf.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn end(self) -> Asked {
