@@ -246,7 +246,11 @@ impl Target {
             let before = space.store.geometry();
             let now = space.store.refresh().unwrap_or(before);
             if now != before {
-                tracing::info!(nsid = space.nsid, blocks = now.blocks, "a namespace has another size");
+                let (nsid, blocks, before) = (space.nsid, now.blocks, before.blocks);
+                match blocks < before {
+                    true => tracing::warn!(nsid, blocks, before, "a namespace has shrunk: its data behind is gone"),
+                    false => tracing::info!(nsid, blocks, before, "a namespace has grown"),
+                }
                 changed.push(space.nsid);
             }
         }

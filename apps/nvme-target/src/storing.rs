@@ -241,6 +241,9 @@ impl Target {
             if !std::mem::replace(&mut space.is_broken, true) {
                 tracing::error!(nsid = space.nsid, "{fault}");
             }
+        } else if is_ours(fault) {
+            let nsid = self.spaces.get_mut(&io.of).nsid;
+            tracing::warn!(nsid, ?op, %fault, "a command failed beneath the namespace");
         }
         status_of(fault, op)
     }
@@ -316,6 +319,12 @@ fn next_of(command: &Command, io: &mut Io, layout: &Layout, mut packet: Option<P
 /// Whether the command reads blocks.
 fn reads_blocks(command: &Command) -> bool {
     matches!(command.opcode, opcode::io::READ | opcode::io::COMPARE | opcode::io::VERIFY)
+}
+
+/// Whether a fault is of the medium beneath, and none that a host can bring about.
+fn is_ours(fault: Fault) -> bool {
+    // Blocks that no namespace has are refused before the store is asked: it has shrunk.
+    matches!(fault, Fault::OutOfRange | Fault::NoSpace | Fault::Medium | Fault::Os(_) | Fault::Misaligned)
 }
 
 /// The host's status for a fault.

@@ -60,3 +60,27 @@ fn two_lcores_of_two_processes_write_read_and_verify_every_block() {
     assert_eq!(connections["open"], 0, "{server}");
     assert!(connections["over_udp"].as_u64() >= Some(10), "{server}");
 }
+
+/// Regression: a target whose file was cut short while it ran said nothing.
+#[test]
+fn two_lcores_of_two_processes_say_that_a_file_was_cut_short() {
+    if two_lcores(["target", "load"]).is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("disk");
+    let namespace = format!("nvme.namespace.1={{ file = {disk:?}, create_bytes = 8_388_608, page_cache = true }}");
+    let [server, client] = halves(folder.path());
+    let server = server.with(["--set".to_owned(), namespace]).start();
+    let running = client.start_beside(&server);
+    let has_answers = |report: &Value| counted(report, "load", "answered") >= 1000;
+    client.await_live(Some("nvme-client"), "1000 answers", has_answers);
+    std::fs::File::options().write(true).open(&disk).and_then(|file| file.set_len(0)).unwrap();
+    let before = client.live(Some("nvme-client")).map_or(0, |report| counted(&report, "load", "answered"));
+    let goes_on = |report: &Value| counted(report, "load", "answered") >= before + 2000;
+    client.await_live(Some("nvme-client"), "2000 more", goes_on);
+    running.end_whole(1);
+    let server = server.end_whole(0);
+    let said = server.stderr.replace('\n', " ");
+    assert!(said.contains("a command failed beneath the namespace nsid=1"), "{server}");
+}
