@@ -23,13 +23,20 @@ struct Measured {
     began_ns: u64,
     /// When the last answer came, or the run was stopped.
     ended_ns: u64,
+    /// How long the peer was silent at the stop, if for too long.
+    silent_ns: Option<u64>,
 }
+
+/// Reconnecting takes some time.
+const SILENT_NS_MAX: u64 = 1_000_000_000;
 
 /// The measurements of a running client.
 #[derive(Debug)]
 pub(crate) struct Timings {
     measured: Option<Measured>,
     exchanges: u64,
+    /// When the last answer came; 0 before the first.
+    heard_ns: u64,
     results: Results,
 }
 
@@ -37,8 +44,8 @@ impl Timings {
     /// Allocates all memory for recording: 1 ns to 60 s at three digits.
     pub(crate) fn new(results: &Results, size_bytes: usize) -> Result<Timings, CreationError> {
         let half_trip_ns = Histogram::new_with_bounds(1, 60_000_000_000, 3)?;
-        let measured = Some(Measured { half_trip_ns, size_bytes, began_ns: 0, ended_ns: 0 });
-        Ok(Timings { measured, exchanges: 0, results: results.clone() })
+        let measured = Some(Measured { half_trip_ns, size_bytes, began_ns: 0, ended_ns: 0, silent_ns: None });
+        Ok(Timings { measured, exchanges: 0, heard_ns: 0, results: results.clone() })
     }
 
     /// Notes the departure of a message that follows no answer; the first begins the measurement.
@@ -52,12 +59,15 @@ impl Timings {
     pub(crate) fn end(&mut self, now_ns: u64) {
         if let Some(measured) = self.measured.as_mut() {
             measured.ended_ns = measured.ended_ns.max(now_ns);
+            let silent_ns = now_ns.saturating_sub(self.heard_ns);
+            measured.silent_ns = Some(silent_ns).filter(|ns| self.heard_ns > 0 && *ns > SILENT_NS_MAX);
         }
     }
 
     /// Records one exchange, unless it is one of the first `warm_up`.
     pub(crate) fn record(&mut self, departed_ns: u64, now_ns: u64, warm_up: u64) {
         self.exchanges += 1;
+        self.heard_ns = now_ns;
         let Some(measured) = self.measured.as_mut() else { return };
         if self.exchanges <= warm_up {
             measured.began_ns = now_ns;
@@ -85,7 +95,7 @@ pub(crate) fn live(report: &Report) -> String {
         let echoed = report.ports.iter().map(|port| port.rx_packets).sum();
         return format!("{} messages answered", count(echoed));
     }
-    let answered: u64 = report.stages.iter().filter_map(|stage| stage.counter("answered")).sum();
+    let answered = answered(report);
     format!("{} exchanges, {} each", count(answered), duration(report.elapsed_ns / answered.max(1)))
 }
 
@@ -100,12 +110,27 @@ impl Results {
         }
         let results = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(measured) = results.as_ref().filter(|measured| !measured.half_trip_ns.is_empty()) else {
-            outcome.failures.push("no exchange was measured: run longer, or lower pingpong.warm_up".to_owned());
+            let why = match answered(report) {
+                0 => "no message was answered; see whether the peer runs a stage `echo`",
+                _ => "no exchange was measured: run longer, or lower pingpong.warm_up",
+            };
+            outcome.failures.push(why.to_owned());
             return outcome;
         };
         measured.show(&mut outcome);
+        if let Some(silent_ns) = measured.silent_ns {
+            let silent = duration(silent_ns);
+            outcome
+                .failures
+                .push(format!("no answer at the end: the peer had been silent for {silent}; see whether it runs"));
+        }
         outcome
     }
+}
+
+/// The messages that the peer has answered.
+fn answered(report: &Report) -> u64 {
+    report.stages.iter().filter_map(|stage| stage.counter("answered")).sum()
 }
 
 impl Measured {

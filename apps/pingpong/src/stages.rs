@@ -248,9 +248,9 @@ mod tests {
     use super::*;
     use crate::PingPong;
 
-    /// Messages a second of a client that has `trips` trips of a microsecond in the middle of
-    /// `lasts`, after the exchanges that don't count.
-    fn rate(warm_up: u32, window: u32, trips: u32, lasts: Duration) -> f64 {
+    /// The outcome of a client that has `trips` trips of a microsecond in the middle of `lasts`,
+    /// after the exchanges that don't count.
+    fn outcome(warm_up: u32, window: u32, trips: u32, lasts: Duration) -> Outcome {
         let (app, mut registry) = (PingPong::default(), Registry::new("pingpong"));
         app.register(&mut registry);
         let fixed = [r#"device.nic0={provider="soft"}"#, "lcore.ping.cpu=allowed:0"].map(str::to_owned);
@@ -271,7 +271,25 @@ mod tests {
         client.advance(lasts / 2);
         client.stop();
         let report = client.finish();
-        app.outcome(&report).json["messages_per_second"].as_f64().expect("a rate")
+        app.outcome(&report)
+    }
+
+    /// Regression: a client whose peer was gone at the end succeeded, and one without an answer was
+    /// told to lower its warm-up.
+    #[test]
+    fn a_peer_that_is_gone_at_the_end_or_never_answered_is_a_failure() {
+        for (trips, lasts_ms, says) in [
+            (10, 1_000, None),
+            (10, 3_000, Some("no answer at the end: the peer had been silent for 1.5")),
+            (0, 100, Some("no message was answered")),
+        ] {
+            let failures = outcome(0, 1, trips, Duration::from_millis(lasts_ms)).failures;
+            let is_so = match says {
+                None => failures.is_empty(),
+                Some(says) => matches!(&failures[..], [failure] if failure.contains(says)),
+            };
+            assert!(is_so, "{trips} in {lasts_ms} ms: {failures:?}");
+        }
     }
 
     /// Regression: the rate was that of the time from the first exchange to the last.
@@ -279,7 +297,8 @@ mod tests {
     fn a_stall_before_the_first_exchange_or_after_the_last_lowers_the_rate() {
         for (warm_up, window) in [(0, 1), (10, 1), (0, 2), (10, 2)] {
             let exchanges = 100 * window;
-            let rate = rate(warm_up, window, 100, Duration::from_secs(2));
+            let json = outcome(warm_up, window, 100, Duration::from_secs(2)).json;
+            let rate = json["messages_per_second"].as_f64().expect("a rate");
             let expected = f64::from(exchanges);
             assert!(
                 (0.9 * expected..1.1 * expected).contains(&rate),
