@@ -124,6 +124,8 @@ struct Visitor {
     under_way: Option<(ConnectionId, usize)>,
     /// The desk is to close that connection.
     is_asked_of_desk: bool,
+    /// To be closed in the next poll, for which nothing else calls the lcore.
+    closes_next: Option<ConnectionId>,
     sent_ns: Tick,
     rounds_left: u32,
     closes_left: u32,
@@ -142,6 +144,7 @@ impl Visitor {
             numbers: [0; SLOTS_MAX],
             under_way: None,
             is_asked_of_desk: false,
+            closes_next: None,
             sent_ns: 0,
             rounds_left: params.rounds,
             closes_left: params.closes,
@@ -238,6 +241,13 @@ impl Stage for Visitor {
         if self.under_way.is_some() {
             return self.when(out);
         }
+        if let Some(connection) = self.closes_next.take()
+            && self.book.open.iter().flatten().any(|(open, _)| *open == connection)
+        {
+            self.sent_ns = out.fresh_ns();
+            self.close(connection, out);
+            return self.when(out);
+        }
         if self.rounds_left == 0 && self.closes_left == 0 {
             return Next::Done;
         }
@@ -247,7 +257,7 @@ impl Stage for Visitor {
         let Some((connection, _)) = chosen.copied() else { return Next::Busy };
         self.sent_ns = out.fresh_ns();
         if self.rng.u32(..self.rounds_left + self.closes_left) < self.closes_left {
-            self.close(connection, out);
+            self.closes_next = Some(connection);
         } else {
             self.rounds_left -= 1;
             let window = self.rng.usize(1..=self.params.window_packets);
