@@ -19,8 +19,8 @@ mod operations;
 mod receiving;
 mod sending;
 mod table;
+mod untold;
 
-use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 
@@ -35,6 +35,7 @@ use crate::ports::context::LcoreContext;
 pub(crate) use crate::ports::multi_port::receiving::ManyReceiving;
 pub(crate) use crate::ports::multi_port::sending::{ManySending, signal_every};
 use crate::ports::multi_port::table::QpnTable;
+use crate::ports::multi_port::untold::Untold;
 use crate::stats::clock::Tick;
 use crate::stats::connection_counters::ConnectionsStats;
 use crate::stats::counter::Shared;
@@ -55,7 +56,7 @@ pub(crate) struct MultiPort {
     /// The slots that are open.
     open: Vec<u16>,
     /// Changes that the stages must still be told.
-    changes: VecDeque<Change>,
+    changes: Untold,
     /// Connections that a stage wants closed at the end of the turn.
     closes: Vec<ConnectionId>,
     /// Connections that the cm thread no longer waits for: they are released as they are, once the
@@ -66,16 +67,6 @@ pub(crate) struct MultiPort {
     mailbox: Arc<CmMailbox>,
     pub(crate) stats: Shared<PortStats>,
     counts: Shared<ConnectionsStats>,
-}
-
-/// A connection's change that the stages must still be told.
-#[derive(Debug)]
-struct Change {
-    connection: ConnectionId,
-    change: ConnectionChange,
-    /// Set for a connection that is over: stages may ask for its peer until they know of the end.
-    /// The slot may already be free.
-    peer: Option<Box<ConnectionPeer>>,
 }
 
 /// A slot: the place of one connection at a time.
@@ -145,8 +136,7 @@ impl MultiPort {
             slots: (0..connections).map(|_| Slot::default()).collect(),
             by_qpn: QpnTable::new(connections),
             open: Vec::with_capacity(connections),
-            // A connection may open and end before the stages hear of either.
-            changes: VecDeque::with_capacity(connections * 2),
+            changes: Untold::new(connections),
             closes: Vec::with_capacity(connections),
             forced: Vec::with_capacity(connections),
             taken: Vec::with_capacity(TAKEN_MAX),
@@ -214,7 +204,7 @@ impl MultiPort {
         if let Some(slot) = slot_of(&self.slots, connection) {
             return slot.peer.as_deref();
         }
-        self.changes.iter().find(|change| change.connection == connection && change.peer.is_some())?.peer.as_deref()
+        self.changes.peer(connection)
     }
 
     /// Closes a connection at the end of the turn. Returns false if it is not open.

@@ -5,7 +5,8 @@ use std::mem;
 use verbline_mem::ConnectionId;
 use verbline_verbs::Status;
 
-use super::{Change, MultiPort, Slot, State, slot_of};
+use super::untold::Change;
+use super::{MultiPort, Slot, State, slot_of};
 use crate::connection::cm_mailbox::{ToCm, ToLcore};
 use crate::connection::event::ConnectionChange;
 use crate::ports::sink::Sink;
@@ -42,7 +43,7 @@ impl MultiPort {
 
     /// Returns the next change that the stages must be told.
     pub(crate) fn next_change(&mut self) -> Option<(ConnectionId, ConnectionChange)> {
-        let Change { connection, change, peer } = self.changes.pop_front()?;
+        let Change { connection, change, peer, .. } = self.changes.next()?;
         if let Some(peer) = peer {
             self.mailbox.tell_cm(ToCm::Told { peer });
         }
@@ -80,7 +81,7 @@ impl MultiPort {
                 let open = self.counts.open.value() + 1;
                 self.counts.open.set(open);
                 self.counts.open_max.raise_to(open);
-                self.changes.push_back(Change { connection, change: ConnectionChange::Opened, peer: None });
+                self.changes.opened(connection);
                 if let Some(reason) = self.slots[at].failed_early {
                     self.fail(at, reason, sinks);
                 }
@@ -221,7 +222,7 @@ impl MultiPort {
             ConnectionChange::Failed { .. } => self.counts.failed.add(1),
             _ => self.counts.closed.add(1),
         }
-        self.changes.push_back(Change { connection, change: over, peer: slot.peer });
+        self.changes.ended(connection, over, slot.peer);
         self.mailbox.call_again();
     }
 }
