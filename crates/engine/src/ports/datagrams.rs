@@ -9,10 +9,11 @@
 //! the last send of every batch, which is signaled, tells when.
 //!
 //! Guarantees: a packet goes to the peer whose handle it carries, and to no other; a handle is
-//! never reused for another sender; there are at most three address handles per place: its own, one
-//! that is being made or was replaced and may still be used, and one to be destroyed; nothing is
-//! allocated after the start, and the lcore makes and destroys no address handle; packets that
-//! can't be sent are dropped and counted (`no_connection`), or come back if they asked to.
+//! never reused for another sender: a place that has had 2^32 senders stays with its last one;
+//! there are at most three address handles per place: its own, one that is being made or was
+//! replaced and may still be used, and one to be destroyed; nothing is allocated after the start,
+//! and the lcore makes and destroys no address handle; packets that can't be sent are dropped and
+//! counted (`no_connection`), or come back if they asked to.
 
 pub(crate) mod ah_maker;
 mod sending;
@@ -202,6 +203,8 @@ impl Datagrams {
             let at = self.named + self.hand;
             self.hand = (self.hand + 1) % senders;
             match self.peers[at].way {
+                // Another sender would get a handle that the place has given before.
+                _ if self.peers[at].handle.generation() == u32::MAX => continue,
                 Way::Asked => continue,
                 Way::Known(_) if std::mem::take(&mut self.peers[at].is_heard) => place = place.or(Some(at)),
                 Way::Known(_) | Way::None => {
@@ -216,7 +219,7 @@ impl Datagrams {
             self.by_sender.remove(&peer.sender);
         }
         let port = peer.handle.port();
-        peer.handle = handle(port, at as u16, peer.handle.generation().wrapping_add(1));
+        peer.handle = handle(port, at as u16, peer.handle.generation() + 1);
         (peer.sender, peer.way) = (sender, Way::Asked);
         self.asked += 1;
         self.by_sender.insert(sender, at as u16);

@@ -94,6 +94,34 @@ fn what_new_senders_replace_is_bounded_while_a_send_may_use_it() {
     assert_eq!(qp.replaced(), 0);
 }
 
+// Regression: the generation began again, with handles that other senders had had.
+#[test]
+fn a_place_whose_generations_are_used_up_stays_with_its_last_sender() {
+    let rig = Rig::new(8);
+    let cq = rig.context.create_cq(64, None).unwrap();
+    let depths = Depths { tx_wr: 8, rx_wr: 8, signal_every_wr: 8 };
+    let mut qp = rig.pd.create_qp(&Rig::spec(&cq, Transport::Ud, depths, 0)).unwrap();
+    rig.bring_up(&mut qp);
+    let mut datagrams = datagrams(&rig, &mut qp);
+    for (place, peer) in datagrams.peers.iter_mut().enumerate().skip(1) {
+        peer.handle = handle(0, place as u16, u32::MAX - 1);
+    }
+    let stays: Vec<_> = (0..4 * SENDERS as u32)
+        .map(|qpn| (qpn, hear(&mut datagrams, &mut qp, qpn)))
+        .filter(|(_, handle)| handle.generation() == u32::MAX)
+        .collect();
+    assert_eq!(stays.len(), SENDERS - 1);
+    // Strangers share the other place.
+    for qpn in 100..200 {
+        assert_eq!(hear(&mut datagrams, &mut qp, qpn).slot(), 0);
+    }
+    for (qpn, handle) in stays {
+        assert_eq!(hear(&mut datagrams, &mut qp, qpn), handle);
+    }
+    datagrams.peers[0].handle = handle(0, 0, u32::MAX);
+    assert_eq!(hear(&mut datagrams, &mut qp, 200), datagrams.nobody());
+}
+
 /// The thread is woken whenever it sleeps, and while it is awake makes the requested address
 /// handles.
 #[test]
