@@ -65,7 +65,10 @@ impl<'a> Opening<'a> {
     /// passes an interval, or reads its descriptor in its own [`Stage::poll`].
     ///
     /// The engine watches a duplicate, which keeps the file open until the stage returns
-    /// [`FdNext::Unwatch`](crate::FdNext::Unwatch) or the run ends.
+    /// [`FdNext::Unwatch`](crate::FdNext::Unwatch) or the run ends. So a watched descriptor counts
+    /// twice against the process's limit, and a stage that has any counts one more, for its
+    /// epoll(7) instance: the stage's kind declares that in
+    /// [`Needs::descriptors`](verbline_plan::Needs).
     ///
     /// # Errors
     /// The errors of dup(2) and epoll_ctl(2): out of descriptors, or a kind that can't be watched

@@ -52,7 +52,9 @@ pub struct Needs {
     /// Operations that the stage asks for, beside those of its kind
     /// ([`StageSpec::operations`](crate::StageSpec::operations)).
     pub operations: Vec<OutputOperations>,
-    /// File descriptors that the stage opens.
+    /// File descriptors that the stage has open at once. One that its lcore watches
+    /// (`Opening::watch_fd`) counts twice, since the engine watches a duplicate; a stage that has
+    /// any watched counts one more, for its epoll(7) instance.
     pub descriptors: Vec<(&'static str, u64)>,
     /// Rights that the stage needs of regions.
     pub regions: Vec<RegionNeed>,
