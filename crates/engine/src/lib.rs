@@ -149,7 +149,7 @@ pub use trace::spec::{TraceError, TraceSpec};
 pub use verbline_plan::{OperationKind, OutputOperations, OutputPrepends, OutputSends, Rights, SendOption, StageSpec};
 pub use verbline_verbs::connection::ConnParam;
 pub use verbline_verbs::expert::{SgEntry, SgList, SgListFull};
-pub use verbline_verbs::rdma::{KeptWindow, Local, Part, Remote, Word};
+pub use verbline_verbs::rdma::{KeptRegion, KeptWindow, Local, Part, Remote, Span, Word, WorkMemory};
 pub use verbline_verbs::{Endpoint, Gid, PostStop, Status, Transport};
 pub use waiting::fds::{FdId, FdInterest, FdNext, FdReady};
 pub use waiting::wheel::{DueTimer, TimerId};
