@@ -114,9 +114,8 @@ pub use errors::error::{Cause, EngineError, Place, StageError};
 pub use errors::stuck::Stuck;
 #[cfg(feature = "simulation")]
 pub use idle::simulation;
-pub use operations::operation::{
-    Accepted, Completed, DeclineReason, Declined, Done, Operation, OperationError, immediate, invalidated_key,
-};
+pub use operations::declined::{Accepted, DeclineReason, Declined};
+pub use operations::operation::{Completed, Done, Operation, OperationError, immediate, invalidated_key};
 pub use operations::region::{Region, RegionAccessError};
 pub use operations::send_with::{SendFailure, SendWith, send_result};
 pub use operations::signature;

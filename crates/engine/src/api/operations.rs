@@ -3,7 +3,8 @@
 use verbline_mem::Packet;
 
 use crate::api::outputs::{OutId, Output, Outputs};
-use crate::operations::operation::{Accepted, DeclineReason, Declined, Operation};
+use crate::operations::declined::{Accepted, DeclineReason, Declined};
+use crate::operations::operation::Operation;
 use crate::operations::queue::OperationQueue;
 use crate::operations::send_with::SendWith;
 

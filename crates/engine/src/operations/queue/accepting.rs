@@ -2,11 +2,12 @@
 
 use crossbeam_utils::CachePadded;
 use verbline_mem::ConnectionId;
-use verbline_verbs::rdma::{self, Local, Part, Word, Work};
+use verbline_verbs::rdma::{self, KeptKey, Local, Part, Word, Work};
 
 use super::{Named, OperationQueue, UnderWay, Waiting};
+use crate::operations::declined::{Accepted, DeclineReason, Declined};
 use crate::operations::lanes::Held;
-use crate::operations::operation::{Accepted, DeclineReason, Declined, Operation};
+use crate::operations::operation::Operation;
 use crate::stats::counters::StageStats;
 
 impl OperationQueue {
@@ -148,36 +149,43 @@ impl OperationQueue {
         if self.is_uc && !operations.iter().all(Operation::is_on_uc) {
             return Err(DeclineReason::NotCarried);
         }
-        let knows_all = operations.iter().all(|operation| self.knows(operation));
-        if knows_all { Ok(()) } else { Err(DeclineReason::ForeignRegion) }
+        operations.iter().try_for_each(|operation| self.find_named(operation))
     }
 
-    /// Whether the queue pair keeps the region, window or key that the operation names.
+    /// Looks for the regions, the window and the key that the operation names: the queue pair must
+    /// keep each.
     #[inline]
-    fn knows(&self, operation: &Operation) -> bool {
+    fn find_named(&self, operation: &Operation) -> Result<(), DeclineReason> {
         match &operation.work {
-            rdma::Operation::Transfer { local, .. } => self.knows_local(local),
-            rdma::Operation::Atomic { into: Word::Part(part), .. } => self.knows_region(*part),
-            rdma::Operation::Atomic { into: Word::Packet(_), .. } | rdma::Operation::LocalInvalidate { .. } => true,
-            rdma::Operation::Respond { key, local, .. } => key.0 < self.keys && self.knows_local(local),
-            rdma::Operation::Bind { window, part, .. } => window.0 < self.windows && self.knows_region(*part),
-            rdma::Operation::Sign { key, part, .. } => key.0 < self.keys && self.knows_region(*part),
+            rdma::Operation::Transfer { local, .. } => self.find_local(local),
+            rdma::Operation::Atomic { into: Word::Part(part), .. } => self.find_region(*part),
+            rdma::Operation::Atomic { into: Word::Packet(_), .. } | rdma::Operation::LocalInvalidate { .. } => Ok(()),
+            rdma::Operation::Respond { key, local, .. } => self.find_key(*key).and_then(|()| self.find_local(local)),
+            rdma::Operation::Bind { window, part, .. } if window.0 < self.windows => self.find_region(*part),
+            rdma::Operation::Bind { .. } => Err(DeclineReason::NoWindow),
+            rdma::Operation::Sign { key, part, .. } => self.find_key(*key).and_then(|()| self.find_region(*part)),
         }
     }
 
     #[inline]
-    fn knows_local(&self, local: &Local) -> bool {
+    fn find_local(&self, local: &Local) -> Result<(), DeclineReason> {
         match local {
-            Local::Part(part) => self.knows_region(*part),
-            Local::Key(part, _) => part.key.0 < self.keys,
+            Local::Part(part) => self.find_region(*part),
+            Local::Key(part, _) => self.find_key(part.key),
             // The queue pair checks each entry of a list.
-            Local::Empty | Local::Packet(_) | Local::List(_) => true,
+            Local::Empty | Local::Packet(_) | Local::List(_) => Ok(()),
         }
     }
 
     #[inline]
-    fn knows_region(&self, part: Part) -> bool {
-        self.regions.get(usize::from(part.region.0)) == Some(&true)
+    fn find_key(&self, key: KeptKey) -> Result<(), DeclineReason> {
+        if key.0 < self.keys { Ok(()) } else { Err(DeclineReason::NoKey) }
+    }
+
+    #[inline]
+    fn find_region(&self, part: Part) -> Result<(), DeclineReason> {
+        let is_kept = self.regions.get(usize::from(part.region.0)) == Some(&true);
+        if is_kept { Ok(()) } else { Err(DeclineReason::ForeignRegion) }
     }
 }
 

@@ -6,7 +6,8 @@ use verbline_verbs::rdma::{KeptRegion, KeyPart, Local, Part, Remote};
 
 use super::*;
 use crate::errors::guarded;
-use crate::operations::operation::{DeclineReason, Operation};
+use crate::operations::declined::DeclineReason;
+use crate::operations::operation::Operation;
 use crate::rig::Rig;
 use crate::stats::counter::shared;
 
@@ -131,14 +132,14 @@ fn what_names_memory_that_the_port_has_not_is_declined() {
     assert_eq!(why(&mut queue, Operation::write(part(0), PEER)), foreign, "a region of another port");
     assert_eq!(why(&mut queue, Operation::write(part(1), PEER)), foreign, "no region of the plan");
     let bind = Operation::bind(KeptWindow(0), part(0), Rights::REMOTE_READ);
-    assert_eq!(why(&mut queue, bind), foreign, "no window");
+    assert_eq!(why(&mut queue, bind), Some(DeclineReason::NoWindow));
     let rig = Rig::new(1);
     let cache = rig.pool.cache(0);
     let packet = || cache.get().unwrap();
-    let key = KeptKey(0);
-    assert_eq!(why(&mut queue, Operation::respond(key, packet(), None)), foreign, "no key");
+    let (key, no_key) = (KeptKey(0), Some(DeclineReason::NoKey));
+    assert_eq!(why(&mut queue, Operation::respond(key, packet(), None)), no_key);
     let blocks = KeyPart { key, offset: 0, len: 512 };
-    assert_eq!(why(&mut queue, Operation::write(blocks, PEER)), foreign, "no key that stands for blocks");
+    assert_eq!(why(&mut queue, Operation::write(blocks, PEER)), no_key, "none that stands for blocks");
     assert_eq!(why(&mut queue, Operation::write(packet(), PEER)), None, "a packet is known wherever it is");
     assert_eq!((queue.stats.declined.value(), queue.room()), (5, 3));
 }

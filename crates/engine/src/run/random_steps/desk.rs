@@ -11,7 +11,8 @@ use super::memory::second;
 use crate::api::outputs::{OutId, Outputs};
 use crate::api::stage::Stage;
 use crate::connection::event::{ConnectionChange, ConnectionEvent, ConnectionId};
-use crate::operations::operation::{Completed, DeclineReason, Done, Operation};
+use crate::operations::declined::DeclineReason;
+use crate::operations::operation::{Completed, Done, Operation};
 
 /// The bytes of a message: its sender, its number, its kind, the memory that the sender lends.
 pub(super) const MESSAGE_BYTES: usize = 9 + Remote::BYTES;

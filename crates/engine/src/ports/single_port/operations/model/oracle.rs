@@ -8,7 +8,7 @@ use verbline_verbs::Status;
 use super::Shape;
 use verbline_plan::OperationKind;
 
-use crate::operations::operation::DeclineReason;
+use crate::operations::declined::DeclineReason;
 
 /// An operation that a stage gave.
 #[derive(Clone, Copy, Debug, PartialEq)]
