@@ -12,8 +12,8 @@ use verbline_verbs::connection::Connection;
 use crate::connection::multi_port::acceptor_guard::AcceptorGuard;
 use crate::connection::multi_port::cm_thread::{CmThread, CmThreadSpec, EndedCmThread};
 use crate::connection::spec::{ConnectionSpec, Established, Reconnect, SharedStatus, Status, lock};
-use crate::connection::supervisor::{LcoreSide, Reconnector, StopFlags, Supervisor};
-use crate::control::event_fd::StopFlag;
+use crate::connection::supervisor::{LcoreSide, Reconnector, Supervisor};
+use crate::control::connection_stops::{ConnectionStops, StopFlags};
 use crate::control::joining::{Joined, is_this, join_until};
 use crate::control::run_control::Control;
 use crate::errors::guarded;
@@ -55,7 +55,7 @@ struct StartedCmThread {
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     entries: Vec<SupervisedConnection>,
-    stop: Option<StopFlags>,
+    stop: Option<ConnectionStops>,
     supervisors: Vec<JoinHandle<Option<Connection>>>,
     /// Ports with many connections.
     cm_threads: Vec<StartedCmThread>,
@@ -67,36 +67,36 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// Starts the supervisors, in the plan's order. `connecting` stopped the first connection
-    /// attempts, and stops later ones.
+    /// Starts the supervisors, in the plan's order.
     pub(crate) fn supervise(
         mut established: Vec<Established>,
         cm_threads: Vec<CmThreadSpec>,
-        connecting: Arc<StopFlag>,
+        stop: ConnectionStops,
         clock: &Clock,
     ) -> io::Result<Connections> {
         if established.is_empty() && cm_threads.is_empty() {
             return Ok(Connections::default());
         }
         established.sort_by_key(|one| one.spec.port.index);
-        let stop = StopFlags { connecting, watching: Arc::new(StopFlag::new()?) };
         let mut connections = Connections::default();
         connections.stop = Some(stop.clone());
         for one in established {
-            connections.supervise_one(one, &stop, clock)?;
+            let flags = stop.of_lcore(one.spec.port.lcore_index);
+            connections.supervise_one(one, flags, clock)?;
         }
         for spec in cm_threads {
             let named = std::thread::Builder::new().name(format!("vl-cm-{}", spec.port.name));
             let (control, lcore, port) = (spec.mailbox.control(), spec.port.lcore.clone(), spec.port.name.clone());
             let (of, to, acceptor) = (lcore.clone(), port.clone(), spec.acceptor.clone());
-            let cm_thread = CmThread::new(spec, stop.clone())?;
-            let thread = named.spawn(move || watched(&control, of, &to, || Some(cm_thread.run())))?;
+            let flags = stop.of_lcore(spec.port.lcore_index);
+            let cm_thread = CmThread::new(spec, flags)?;
+            let thread = named.spawn(move || watched(&control, of, &to, || cm_thread.run()))?;
             connections.cm_threads.push(StartedCmThread { port, lcore, acceptor, thread });
         }
         Ok(connections)
     }
 
-    fn supervise_one(&mut self, established: Established, stop: &StopFlags, clock: &Clock) -> io::Result<()> {
+    fn supervise_one(&mut self, established: Established, stop: StopFlags, clock: &Clock) -> io::Result<()> {
         let Established { spec: ConnectionSpec { port, role, reconnect }, status, connection } = established;
         self.entries.push(SupervisedConnection {
             index: port.index,
@@ -112,7 +112,7 @@ impl Connections {
         let (name, address) = (port.name.clone(), role.address());
         let side = |Reconnect { maker, mailbox }| (maker, LcoreSide::new(mailbox, port.index as u16));
         let (maker, lcore) = reconnect.map(side).unzip();
-        let (stop, clock) = (stop.clone(), clock.clone());
+        let clock = clock.clone();
         let manager = Reconnector { port, role, maker };
         let supervisor = Supervisor { port: name, address, manager, lcore, status, stop, clock };
         self.supervisors.push(named.spawn(move || supervisor.run(connection))?);
@@ -122,7 +122,7 @@ impl Connections {
     /// Lost connections are not reconnected from now on.
     pub(crate) fn stop_reconnecting(&self) {
         if let Some(stop) = &self.stop {
-            stop.connecting.raise();
+            stop.stop_connecting();
         }
     }
 
@@ -131,8 +131,7 @@ impl Connections {
     pub(crate) fn stop_watching(&mut self, until: Option<Instant>) -> Vec<Stuck> {
         let Some(stop) = self.stop.take() else { return Vec::new() };
         let asked = Instant::now();
-        stop.connecting.raise();
-        stop.watching.raise();
+        stop.stop_watching();
         let mut stuck = Vec::new();
         for (supervisor, entry) in self.supervisors.drain(..).zip(&self.entries) {
             match join_until(supervisor, until) {
@@ -161,8 +160,7 @@ impl Connections {
     /// Lets the threads end without waiting for them.
     pub(crate) fn abandon(&mut self) {
         let Some(stop) = self.stop.take() else { return };
-        stop.connecting.raise();
-        stop.watching.raise();
+        stop.stop_watching();
         self.supervisors.clear();
         self.cm_threads.clear();
     }
@@ -266,6 +264,7 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
+    use crate::control::event_fd::StopFlag;
     use crate::control::run_control::Phase;
 
     #[test]
@@ -281,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_supervisor_that_panics_is_told_with_its_port() {
-        let flag = || Arc::new(StopFlag::new().unwrap());
+        let connecting = Arc::new(StopFlag::new().unwrap());
         let entry = |index| SupervisedConnection {
             index,
             port: format!("port{index}"),
@@ -293,7 +292,7 @@ mod tests {
         };
         let mut connections = Connections::default();
         connections.entries = vec![entry(3), entry(5)];
-        connections.stop = Some(StopFlags { connecting: flag(), watching: flag() });
+        connections.stop = Some(ConnectionStops::new(connecting, 1).unwrap());
         connections.supervisors = vec![std::thread::spawn(|| None), std::thread::spawn(|| panic!("on purpose"))];
         assert_eq!(connections.stop_watching(None), []);
         assert_eq!(connections.panicked(), [5]);

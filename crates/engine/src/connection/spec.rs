@@ -31,6 +31,8 @@ pub(crate) struct LocalPort {
     pub(crate) at: Place,
     /// The name of its lcore.
     pub(crate) lcore: String,
+    /// The lcore's index in the plan.
+    pub(crate) lcore_index: usize,
     pub(crate) timeout: Duration,
     /// The device of the queue pair, and the attributes that bring the queue pair to INIT.
     pub(crate) device: String,

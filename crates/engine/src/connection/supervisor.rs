@@ -7,7 +7,8 @@
 //! another, and connects it like the first one, in as many attempts as needed. The lcore, which has
 //! other ports to serve, does none of this. It posts the receives once it has the queue pair, since
 //! they complete into its completion queue; a quicker peer waits and sends again (RNR).
-//! [`StopFlags`] end a supervisor at any time.
+//! [`StopFlags`] end a supervisor at any time. If the port's lcore has ended, in a run that failed,
+//! the supervisor disconnects: the peer must not wait until the owner stops the run.
 //!
 //! A supervisor waits, connects and reads the clock through its [`ConnectionManager`] alone. The
 //! real one is [`Reconnector`]; tests of the poll loop have a model, which drives a supervisor and
@@ -27,6 +28,7 @@ use crate::connection::connector::{Connector, Failure};
 use crate::connection::handshake::{PAUSE_MAX, Pauses};
 use crate::connection::port_qp::PortQp;
 use crate::connection::spec::{LocalPort, Role, SharedStatus, Status, lock};
+use crate::control::connection_stops::StopFlags;
 use crate::control::event_fd::{self, StopFlag};
 use crate::errors::error::EngineError;
 use crate::stats::clock::Clock;
@@ -36,15 +38,6 @@ use crate::stats::report::ConnectionState;
 /// The wait for the reason, from the connection manager or the device, after a queue pair has
 /// failed.
 pub(crate) const REASON_WAIT: Duration = Duration::from_millis(100);
-
-/// Flags that tell every supervisor of a run to stop.
-#[derive(Clone, Debug)]
-pub(crate) struct StopFlags {
-    /// Make no more connections.
-    pub(crate) connecting: Arc<StopFlag>,
-    /// Stop watching connections.
-    pub(crate) watching: Arc<StopFlag>,
-}
 
 /// A supervisor's environment: the connection manager, and the clock.
 pub(crate) trait ConnectionManager {
@@ -86,6 +79,16 @@ impl Supervised for Connection {
     }
 }
 
+/// The reason why a connection is no longer watched.
+enum Watched {
+    /// It is over, for this reason.
+    Lost(String),
+    /// The run's owner ends it.
+    Stopped,
+    /// Its lcore has ended, and nobody stops the run.
+    LcoreEnded,
+}
+
 /// See the top of this file.
 pub(crate) struct Supervisor<M> {
     /// The port's name, and its address in the plan.
@@ -100,18 +103,19 @@ pub(crate) struct Supervisor<M> {
 }
 
 impl<M: ConnectionManager> Supervisor<M> {
-    /// Runs until a flag stops it. Returns the current connection; on a port that does not
-    /// reconnect, the lost one.
+    /// Runs until a flag stops it. Returns the connection, which its owner ends; `None` if it is
+    /// ended here, and its peer told.
     pub(crate) fn run(mut self, mut connection: M::Connection) -> Option<M::Connection> {
         let mut pauses = Pauses::START;
         loop {
             let since = self.manager.now();
             let reason = match self.watch(&mut connection) {
-                Some(reason) => reason,
-                None => return Some(connection),
+                Watched::Lost(reason) => reason,
+                Watched::Stopped => return Some(connection),
+                Watched::LcoreEnded => return None,
             };
             self.lost(reason);
-            let Some(lcore) = &mut self.lcore else { return Some(connection) };
+            let lcore = self.lcore.as_mut()?;
             lcore.lose();
             // Tells the peer, if the peer does not know.
             drop(connection);
@@ -131,29 +135,33 @@ impl<M: ConnectionManager> Supervisor<M> {
         }
     }
 
-    /// Waits until the connection is lost, and returns the reason; `None` if watching was stopped.
-    fn watch(&mut self, connection: &mut M::Connection) -> Option<String> {
-        let watching = self.stop.watching.as_fd();
+    /// Waits until the connection is lost, or a flag stops watching it.
+    fn watch(&mut self, connection: &mut M::Connection) -> Watched {
+        let (watching, ended) = (self.stop.watching.as_fd(), self.stop.lcore_ended.as_fd());
         loop {
             let lcore = self.lcore.as_ref().map_or(watching, |lcore| lcore.as_fd());
-            let [has_event, lcore_spoke, stopped] = self.manager.wait([connection.as_fd(), lcore, watching], None);
+            let [has_event, lcore_spoke, stopped, lcore_ended] =
+                self.manager.wait([connection.as_fd(), lcore, watching, ended], None);
             let failed = self.lcore.as_mut().filter(|_| lcore_spoke).and_then(|lcore| lcore.hear().over.take());
             if has_event || failed.is_some() {
                 let patience = if failed.is_some() { REASON_WAIT } else { Duration::ZERO };
                 match (connection.end_reason(patience), failed) {
-                    (Ok(Some(reason)), _) => return Some(reason),
+                    (Ok(Some(reason)), _) => return Watched::Lost(reason),
                     (_, Some(reason)) => {
                         let reason = DownReason::text(reason);
                         let reason = reason.as_deref().unwrap_or("no reason is known");
-                        return Some(format!("its queue pair failed: {reason}"));
+                        return Watched::Lost(format!("its queue pair failed: {reason}"));
                     }
-                    (Err(error), None) => return Some(error.to_string()),
+                    (Err(error), None) => return Watched::Lost(error.to_string()),
                     (Ok(None), None) => {}
                 }
             }
             // Last: a connection that was lost before the stop is reported.
             if stopped {
-                return None;
+                return Watched::Stopped;
+            }
+            if lcore_ended {
+                return Watched::LcoreEnded;
             }
         }
     }

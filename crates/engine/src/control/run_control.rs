@@ -6,7 +6,7 @@
 //! is written three times in a run, and once for each notice ([`verbline_ring::Notices`], which is
 //! model-checked).
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
@@ -15,6 +15,7 @@ use verbline_ring::{Notices, Pulse, Waker};
 
 use crate::capture::desk::Desks;
 use crate::capture::tap::Tap;
+use crate::control::connection_stops::ConnectionStops;
 use crate::control::notice::Notice;
 use crate::errors::error::EngineError;
 use crate::stats::report::FailureReport;
@@ -82,6 +83,8 @@ pub(crate) struct Control {
     /// The hand-over of captures and traces to the lcores.
     pub(crate) captures: Desks<Tap>,
     pub(crate) traces: Desks<Recorder>,
+    /// Set once the run has connections by address.
+    connections: OnceLock<ConnectionStops>,
     progress: Mutex<Progress>,
     changed: Condvar,
 }
@@ -110,6 +113,7 @@ impl Control {
             captures: Desks::new(wakers.len()),
             traces: Desks::new(wakers.len()),
             wakers,
+            connections: OnceLock::new(),
             progress: Mutex::default(),
             changed: Condvar::new(),
         }
@@ -163,13 +167,31 @@ impl Control {
         self.update(|progress| progress.lost_ports.push(place));
     }
 
-    /// Records a failure, and ends the run: once the failure is known, the run is stopping.
+    /// Sets the flags of the run's connections, which a failure raises.
+    pub(crate) fn set_connections(&self, stops: &ConnectionStops) {
+        // A run makes its connections once.
+        self.connections.get_or_init(|| stops.clone());
+    }
+
+    /// Records a failure, and ends the run: once the failure is known, the run is stopping. No more
+    /// connections are made.
     pub(crate) fn fail(&self, failure: FailureReport) {
         self.update(|progress| {
             progress.failures.push(failure);
             self.notices.advance(Phase::Draining as u8);
         });
+        if let Some(connections) = self.connections.get() {
+            connections.stop_connecting();
+        }
         self.advance(Phase::Draining);
+    }
+
+    /// The lcore at this index in the plan has ended. Its connections are disconnected, unless the
+    /// owner has taken them ([`StopFlags`](crate::control::connection_stops::StopFlags)).
+    pub(crate) fn lcore_ended(&self, index: usize) {
+        if let Some(connections) = self.connections.get() {
+            connections.end_lcore(index);
+        }
     }
 
     /// Updates the progress for the owner. Takes a lock: only for events that happen once (a start,

@@ -110,10 +110,10 @@ fn spawn(parts: LcoreParts, at: &Place, control: &Arc<Control>, pin: Pin) -> Res
     }
 }
 
-/// Runs an lcore's thread. It is counted as ended before any value of the app is dropped: the wait
-/// for it must not depend on the app.
+/// Runs an lcore's thread. If it can't run, it is counted as refused before the app's values are
+/// dropped: the wait for it must not depend on the app.
 fn live(parts: LcoreParts, at: Place, control: &Arc<Control>, pin: Pin) {
-    let (name, cpu, policy) = (parts.name.clone(), parts.cpu, parts.budget.policy);
+    let (index, name, cpu, policy) = (parts.index, parts.name.clone(), parts.cpu, parts.budget.policy);
     panic_hook::this_is_an_lcore();
     let mut seat = Seat::new(Arc::clone(control), &name, at.clone());
     if let Err(error) = pin(&name, cpu, at) {
@@ -147,6 +147,8 @@ fn live(parts: LcoreParts, at: Place, control: &Arc<Control>, pin: Pin) {
         tracing::error!(lcore = %name, stage = ?failure.stage, "{}", failure.message);
         control.fail(failure);
     }
+    // Before the app's values are dropped, which may take long.
+    control.lcore_ended(index);
     let failed = |failure| control.update(|progress| progress.failures.push(failure));
     let of_stage = |stage: &str, said| failed(panicked(&name, Some(stage), format!("as it was dropped: {said}")));
     if let Err(said) = guarded::call(|| lcore.tear_down(of_stage)) {

@@ -18,6 +18,7 @@ use crate::connection::connections::Connections;
 use crate::connection::connector;
 use crate::connection::multi_port::cm_thread::CmThreadSpec;
 use crate::connection::spec::ConnectionSpec;
+use crate::control::connection_stops::ConnectionStops;
 use crate::control::device_events::Watched;
 use crate::control::event_fd::StopFlag;
 use crate::control::run_control::{Control, LcoreInbox};
@@ -263,13 +264,11 @@ impl Built {
             }
             fill(lcore);
         }
-        self.connections = Connections::supervise(
-            established,
-            std::mem::take(&mut self.cm_threads),
-            stop_connecting,
-            &self.stats.clock,
-        )
-        .map_err(refused)?;
+        let stops = ConnectionStops::new(stop_connecting, self.lcores.len()).map_err(refused)?;
+        self.control.set_connections(&stops);
+        self.connections =
+            Connections::supervise(established, std::mem::take(&mut self.cm_threads), stops, &self.stats.clock)
+                .map_err(refused)?;
         Ok(())
     }
 }

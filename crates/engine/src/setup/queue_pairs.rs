@@ -153,6 +153,7 @@ pub(super) fn local_port(plan: &Plan, port: &verbline_plan::Port, device: &Opene
         name: port.name.clone(),
         at: place(plan, port.span),
         lcore: plan[port.lcore].name.clone(),
+        lcore_index: port.lcore.index(),
         timeout: port.connect_timeout,
         device: device.context.name().to_owned(),
         reaches_others: declared.provider == verbline_plan::Provider::Kernel || declared.address.is_some(),

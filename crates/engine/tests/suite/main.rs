@@ -9,6 +9,7 @@ mod datagrams;
 mod device_events;
 mod drops;
 mod errors;
+mod failed_runs;
 mod failing;
 mod fds;
 mod gathered;

@@ -19,8 +19,9 @@ use crate::sums::sum::{Limit, Sum};
 const OF_RUN: u64 = 10;
 /// A device: its command file and its asynchronous events.
 const OF_DEVICE: u64 = 2;
-/// An lcore: its doorbell, its completion channel, and the files that it sleeps on.
-const OF_LCORE: u64 = 4;
+/// An lcore: its doorbell, its completion channel, the files that it sleeps on, and the flag that
+/// ends its connections.
+const OF_LCORE: u64 = 5;
 /// A port with one connection by address: its listener, and the mailbox of its reconnects.
 const OF_ADDRESS: u64 = 2;
 /// The host of a port with many: its listener, its wake set, and the channels from lcore and

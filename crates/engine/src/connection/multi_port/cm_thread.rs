@@ -5,7 +5,8 @@
 //! leave. A peer that finds all slots taken is rejected, and a peer that does not finish its
 //! handshake within [`ANSWER`] loses its slot. Every attempt that ends without a connection is
 //! counted with its reason. The lcore is told by [`CmMailbox`], and never waited for. Errors that
-//! the thread cannot recover from end the run.
+//! the thread cannot recover from end the run. If the lcore ends first, in a run that failed, the
+//! thread disconnects: no peer waits until the owner stops the run.
 
 mod accept;
 mod connect;
@@ -34,7 +35,8 @@ use crate::connection::multi_port::running_time::OwnTime;
 use crate::connection::multi_port::targets::Targets;
 use crate::connection::port_qp::PortQp;
 use crate::connection::spec::LocalPort;
-use crate::connection::supervisor::StopFlags;
+use crate::control::connection_stops::StopFlags;
+use crate::control::event_fd;
 use crate::errors::guarded::Guarded;
 use crate::stats::connection_counters::{CmThreadStats, LastError};
 use crate::stats::counter::Shared;
@@ -111,6 +113,7 @@ const MAILBOX: u64 = LISTENER + 1;
 const CONNECTING: u64 = LISTENER + 2;
 const WATCHING: u64 = LISTENER + 3;
 const ACCEPT_QUEUE: u64 = LISTENER + 4;
+const LCORE_ENDED: u64 = LISTENER + 5;
 
 /// See the top of this file.
 pub(crate) struct CmThread {
@@ -146,6 +149,7 @@ impl CmThread {
         add(&*spec.mailbox, MAILBOX)?;
         add(&*stop.connecting, CONNECTING)?;
         add(&*stop.watching, WATCHING)?;
+        add(&*stop.lcore_ended, LCORE_ENDED)?;
         let slots = ConnectionSlots::new(spec.port.index as u16, spec.connections);
         let tags = vec![0; spec.connections as usize];
         let heard = Vec::with_capacity(spec.connections as usize * TO_CM_KINDS);
@@ -156,13 +160,14 @@ impl CmThread {
         Ok(CmThread { spec, slots, tags, targets, epoll, stop, time, begun, closing, heard, is_taking: true })
     }
 
-    /// Runs until watching is stopped.
-    pub(crate) fn run(mut self) -> EndedCmThread {
-        while !self.stop.watching.is_raised() {
+    /// Runs until watching is stopped. `None`: its lcore ended first, and the peers are told.
+    pub(crate) fn run(mut self) -> Option<EndedCmThread> {
+        while !self.stop.watching.is_raised() && !self.stop.lcore_ended.is_raised() {
             self.connect_more();
             let timeout = self.until_next();
             if let Err(errno) = self.turn(timeout.as_ref()) {
                 self.fail(format!("port.{} cannot wait for its connections: {errno}", self.spec.port.name));
+                event_fd::wait([self.stop.watching.as_fd(), self.stop.lcore_ended.as_fd()], None);
                 break;
             }
         }
@@ -176,7 +181,12 @@ impl CmThread {
                 SlotState::Asked { .. } | SlotState::Closing { .. } | SlotState::Over => None,
             }
         });
-        EndedCmThread { kept: kept.collect(), mailbox: self.spec.mailbox, counts }
+        let ended = EndedCmThread { kept: kept.collect(), mailbox: self.spec.mailbox, counts };
+        if self.stop.watching.is_raised() || !self.stop.lcore_ended.is_raised() {
+            return Some(ended);
+        }
+        ended.close();
+        None
     }
 
     /// Waits for events, and handles them.
@@ -196,7 +206,7 @@ impl CmThread {
                 ACCEPT_QUEUE => self.take_admitted(),
                 MAILBOX => self.hear(),
                 CONNECTING => self.stop_taking(),
-                WATCHING => {}
+                WATCHING | LCORE_ENDED => {}
                 place => self.look_at(place as usize),
             }
         }

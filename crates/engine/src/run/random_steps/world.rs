@@ -21,7 +21,7 @@ use super::memory::{Lent, all};
 use super::{Kind, Shape, Step};
 use crate::api::registry::Registry;
 use crate::connection::multi_port::cm_thread::CmThread;
-use crate::connection::supervisor::StopFlags;
+use crate::control::connection_stops::StopFlags;
 use crate::control::device_events::ByHand;
 use crate::control::event_fd::StopFlag;
 use crate::control::run_control::Control;
@@ -132,7 +132,7 @@ impl World {
         let plan = loader.load_str("steps.toml", &text(shape)).unwrap_or_else(|faults| panic!("{faults}"));
         let mut built = build(&plan, &registry).unwrap();
         let flag = || Arc::new(StopFlag::new().unwrap());
-        let stop = StopFlags { connecting: flag(), watching: flag() };
+        let stop = StopFlags { connecting: flag(), watching: flag(), lcore_ended: flag() };
         let cm_thread = CmThread::new(built.cm_threads.remove(0), stop.clone()).unwrap();
         let lcore = Lcore::bind(built.lcores.remove(0), Arc::clone(&built.control));
         let context = Device::find(Provider::Soft, "soft1").unwrap().open().unwrap();

@@ -74,6 +74,7 @@ impl Stage for Desk {
                 b"bye" => assert!(out.close(connection)),
                 b"nap" => self.gate.wait(),
                 b"panic" => panic!("as told"),
+                b"fail" => out.fail("as told"),
                 b"key" => {
                     let board = self.board.as_ref().expect("the plan gives it a region");
                     assert!(packet.fill(&board.remote(0).unwrap().to_bytes()));

@@ -18,7 +18,8 @@ use crate::api::stage::{PortChange, PortEvent, Stage};
 use crate::connection::cm_mailbox::{CmMailbox, Reconnecting};
 use crate::connection::handshake::{PAUSE_MAX, PAUSE_MIN};
 use crate::connection::spec::{SharedStatus, Status as ConnectionStatus, lock};
-use crate::connection::supervisor::{LcoreSide, StopFlags};
+use crate::connection::supervisor::LcoreSide;
+use crate::control::connection_stops::StopFlags;
 use crate::control::event_fd::{EventFd, StopFlag};
 use crate::control::notice::Notice;
 use crate::control::run_control::{Control, LcoreInbox};
@@ -149,6 +150,7 @@ impl World {
             stop: StopFlags {
                 connecting: Arc::new(StopFlag::new().unwrap()),
                 watching: Arc::new(StopFlag::new().unwrap()),
+                lcore_ended: Arc::new(StopFlag::new().unwrap()),
             },
             status: Arc::new(Mutex::new(status)),
             tape,
