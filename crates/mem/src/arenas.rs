@@ -1,4 +1,4 @@
-//! Arenas of the allocator in a process whose address space is limited (RLIMIT_AS).
+//! Arenas of the allocator in a process whose mappings are limited (RLIMIT_AS, RLIMIT_DATA).
 //!
 //! glibc gives each thread that allocates an arena of its own, up to eight a CPU, and maps 64 MiB
 //! for it (mallopt(3), M_ARENA_MAX). A run has a thread for each lcore and for each port with an
@@ -8,11 +8,11 @@
 
 use rustix::process::{Resource, getrlimit};
 
-/// If the address space is limited, later threads allocate from arenas that are already there. Does
+/// If mappings are limited, later threads allocate from arenas that are already there. Does
 /// nothing otherwise, and with other allocators. Nothing in this framework allocates on an lcore
 /// after the start, so nobody waits for the one arena's lock there.
 pub fn share_arenas_if_limited() {
-    if getrlimit(Resource::As).current.is_some() {
+    if [Resource::As, Resource::Data].into_iter().any(|limit| getrlimit(limit).current.is_some()) {
         share_arenas();
     }
 }

@@ -1,7 +1,7 @@
-//! Checks that a process whose address space is limited (RLIMIT_AS) has room for a capture or a
-//! trace.
+//! Checks that a process whose address space or data is limited (RLIMIT_AS, RLIMIT_DATA) has room
+//! for a capture or a trace.
 //!
-//! Past that limit any allocation aborts the process: observing a run must not end it like that.
+//! Past those limits any allocation aborts the process: observing a run must not end it like that.
 
 use verbline_plan::Machine;
 
@@ -10,21 +10,34 @@ use crate::protocol::Refusal;
 /// The memory mapped by the thread that writes to the client: its stack, its arena of the allocator
 /// (mapped twice, to align it), and its buffer.
 const THREAD_BYTES: u64 = 160 << 20;
+/// The writable part of it: the arena is writable as far as it is used.
+const THREAD_DATA_BYTES: u64 = 32 << 20;
 
 /// The memory for an lcore's trace: its events, and those of its current turn.
 pub(crate) const TRACE_BYTES: u64 = 4 << 20;
 
 /// Refuses a request for which too little is left; `bytes` is the memory handed out by lcores.
 pub(crate) fn is_there_for(bytes: u64) -> Result<(), Refusal> {
-    within(Machine::detect().address_space_bytes, bytes.saturating_add(THREAD_BYTES))
+    let machine = Machine::detect();
+    within(&ADDRESS_SPACE, machine.address_space_bytes, bytes.saturating_add(THREAD_BYTES))?;
+    within(&DATA, machine.data_bytes, bytes.saturating_add(THREAD_DATA_BYTES))
 }
 
-fn within(left: Option<u64>, needed: u64) -> Result<(), Refusal> {
+/// A limit of this process.
+struct Limited {
+    of: &'static str,
+    remedy: &'static str,
+}
+
+const ADDRESS_SPACE: Limited = Limited { of: "address space", remedy: "ulimit -v, LimitAS of a systemd unit" };
+const DATA: Limited = Limited { of: "data", remedy: "ulimit -d, LimitDATA of a systemd unit" };
+
+fn within(limited: &Limited, left: Option<u64>, needed: u64) -> Result<(), Refusal> {
     match left.filter(|left| *left < needed) {
         None => Ok(()),
         Some(left) => {
-            let why = format!("it takes {needed} bytes of address space, and the process may map {left} more");
-            Err(Refusal::new("busy", format!("{why}; raise its limit (ulimit -v, LimitAS of a systemd unit)")))
+            let why = format!("it takes {needed} bytes of {}, and the process may map {left} more", limited.of);
+            Err(Refusal::new("busy", format!("{why}; raise its limit ({})", limited.remedy)))
         }
     }
 }
@@ -35,9 +48,14 @@ mod tests {
 
     #[test]
     fn what_has_no_room_is_refused_with_both_numbers() {
-        assert!(within(None, u64::MAX).is_ok() && within(Some(7), 7).is_ok());
-        let refused = within(Some(7), 8).unwrap_err();
-        assert!(refused.code == "busy" && refused.message.contains("takes 8 bytes"), "{refused:?}");
-        assert!(refused.message.contains("may map 7 more"), "{refused:?}");
+        for (limited, of, key) in [(ADDRESS_SPACE, "address space", "ulimit -v"), (DATA, "data", "ulimit -d")] {
+            assert!(within(&limited, None, u64::MAX).is_ok() && within(&limited, Some(7), 7).is_ok());
+            let refused = within(&limited, Some(7), 8).unwrap_err();
+            assert!(
+                refused.code == "busy" && refused.message.contains(&format!("takes 8 bytes of {of}")),
+                "{refused:?}"
+            );
+            assert!(refused.message.contains("may map 7 more") && refused.message.contains(key), "{refused:?}");
+        }
     }
 }

@@ -53,6 +53,7 @@ fn modest() -> Machine {
         memory_grant: None,
         hugepage_grants: Vec::new(),
         address_space_bytes: None,
+        data_bytes: None,
         descriptors_max: None,
         descriptors_open: 3,
         numa: Numa::default(),

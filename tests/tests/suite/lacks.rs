@@ -261,6 +261,21 @@ fn with_the_address_space_of_its_sum_a_plan_runs() {
 }
 
 #[test]
+fn with_little_room_for_data_a_plan_is_refused_before_anything_is_mapped() {
+    let program = rig();
+    let limited = |bytes: u64| ["prlimit".to_owned(), format!("--data={bytes}")];
+    goes_on(&program, program.run_as(&mut program.behind(limited(64 << 20))), None);
+    let much = rig().with(MUCH);
+    let shown = much.run_as(&mut much.behind(limited(64 << 20))).exited(2);
+    let said = unwrapped(&shown.stderr);
+    assert!(
+        said.contains("error[too-much-memory]: the run maps ") && said.contains("RLIMIT_DATA bounds it"),
+        "{shown}"
+    );
+    assert!(said.contains("`ulimit -d unlimited`"), "{shown}");
+}
+
+#[test]
 fn with_too_few_descriptors_a_plan_says_both_numbers_and_with_enough_it_raises_its_own_limit() {
     let sums = of_rig("check").with(["--json", "--explain"]).run().exited(0).json();
     let sums = sums["sums"].as_array().expect("a list");

@@ -19,6 +19,7 @@ fn inspect(text: &str, memory_bytes: u64) -> Inspection {
         memory_bytes,
         memory_grant: None,
         address_space_bytes: None,
+        data_bytes: None,
         ..Machine::detect()
     };
     Loader::new(registry.catalog(), machine).inspect_str("target.toml", text)

@@ -42,6 +42,7 @@ impl Machine {
             memory_grant: groups.memory().filter(|grant| grant.bytes < memory_bytes),
             hugepage_grants: of_2m.into_iter().chain(of_1g).collect(),
             address_space_bytes: address_space_bytes(page_bytes),
+            data_bytes: data_bytes(),
             descriptors_max: getrlimit(Resource::Nofile).maximum,
             descriptors_open: descriptors_open(),
             numa: Numa::detect(Path::new("/sys")),
@@ -109,6 +110,14 @@ fn address_space_bytes(page_bytes: u64) -> Option<u64> {
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = statm.split(' ').next().and_then(|pages| pages.parse().ok()).unwrap_or(0);
     Some(limit.saturating_sub(pages.saturating_mul(page_bytes)))
+}
+
+/// The rest of RLIMIT_DATA beside the present private writable mappings (VmData of
+/// proc_pid_status(5)).
+fn data_bytes() -> Option<u64> {
+    let limit = getrlimit(Resource::Data).current?;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    Some(limit.saturating_sub(kib(&status, "VmData:").unwrap_or(0)))
 }
 
 /// The open descriptors of this process; the three standard ones where /proc does not tell.

@@ -40,6 +40,8 @@ pub struct Machine {
     pub hugepage_grants: Vec<(u64, MemoryGrant)>,
     /// The rest of RLIMIT_AS; `None` if the address space is not limited.
     pub address_space_bytes: Option<u64>,
+    /// The rest of RLIMIT_DATA, which bounds private writable mappings; `None` if nothing does.
+    pub data_bytes: Option<u64>,
     /// The file descriptors that this process may have open, however it raises its own limit
     /// (RLIMIT_NOFILE); `None` if nothing limits them.
     pub descriptors_max: Option<u64>,

@@ -1,5 +1,5 @@
 //! Checks the memory of pools and regions against the machine's hugepages, its ordinary memory, and
-//! the limit of locked memory.
+//! the limits of this process.
 
 use crate::catalog::stage_needs::Needs;
 use crate::check::edges::Edges;
@@ -13,8 +13,8 @@ use crate::machine::note::{Lack, Note};
 use crate::machine::{Hugepages, Machine, MemoryGrant};
 use crate::read::raw::RawPlan;
 use crate::read::reader::Field;
-use crate::sums::program;
 use crate::sums::sum::{Limit, Sum};
+use crate::sums::{mapped, program};
 
 const HUGE_2M: u64 = 2 << 20;
 const HUGE_1G: u64 = 1 << 30;
@@ -88,7 +88,12 @@ pub(crate) fn check(
     }
     let beside = Beside { raw, ways, needs, completions };
     sums.push(ordinary(&beside, &placed, machine, sink));
-    sums.extend(address_space(&beside, &placed, machine, sink));
+    let held = |sum: &mut Sum, sink: &Sink| {
+        placed.iter().for_each(|one| add(sum, one, "", sink));
+        program::add_mapped_metadata(raw, sum, sink);
+        beside.add(sum, sink);
+    };
+    sums.extend(mapped::check(raw, held, span_of(largest(&placed)), machine, sink));
     let (locked, note) = locked(raw, &placed, machine, sink);
     sums.extend(locked);
     notes.extend(note);
@@ -304,26 +309,6 @@ fn ordinary(beside: &Beside<'_>, placed: &[Placed<'_>], machine: &Machine, sink:
         };
     }
     sum
-}
-
-/// Every mapping counts against RLIMIT_AS (getrlimit(2)), hugepages and stacks too. Beyond it an
-/// allocation aborts the process, wherever it happens.
-fn address_space(beside: &Beside<'_>, placed: &[Placed<'_>], machine: &Machine, sink: &mut Sink) -> Option<Sum> {
-    let limit = machine.address_space_bytes?;
-    let mut sum = Sum::new("address space", "bytes");
-    placed.iter().for_each(|one| add(&mut sum, one, "", sink));
-    program::add_mapped_metadata(beside.raw, &mut sum, sink);
-    beside.add(&mut sum, sink);
-    program::add_mapped(beside.raw, &mut sum, sink);
-    sum.limit = Limit::Machine(limit);
-    if !sum.holds() {
-        let message = format!("the run maps {} bytes, and this process may map {limit} more", sum.needed);
-        sink.error("too-much-memory", span_of(largest(placed)), message)
-            .label("the largest")
-            .note(format!("RLIMIT_AS bounds it:\n{}", sum.table()))
-            .help("raise it (`ulimit -v unlimited`, LimitAS=infinity in the systemd unit), or make a term smaller");
-    }
-    Some(sum)
 }
 
 /// Registration with a kernel device pins a region on any pages (ibv_reg_mr(3)). Other memory on

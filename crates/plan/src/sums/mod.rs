@@ -2,6 +2,7 @@
 
 pub(crate) mod descriptors;
 mod headroom;
+mod mapped;
 mod memory;
 mod needs;
 pub(crate) mod offers;

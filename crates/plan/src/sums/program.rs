@@ -19,14 +19,6 @@ use crate::sums::sum::Sum;
 /// The heap, the data and the threads of a program that runs its plan, and the kernel's pages for
 /// them.
 const PROGRAM_BYTES: u64 = 6 << 20;
-/// The mappings of a program: its heap, and an arena of the allocator.
-const PROGRAM_MAPPED_BYTES: u64 = 64 << 20;
-/// A thread's stack, with its guard. A process that is limited has no arena for each thread
-/// (`verbline_mem::share_arenas_if_limited`).
-const STACK_BYTES: u64 = (2 << 20) + (64 << 10);
-/// The threads of every run: they watch devices, keep time, write reports and logs, and serve those
-/// who look at the run.
-const THREADS_OF_RUN: u64 = 12;
 /// The network of a device with an address: its threads, and its buffers.
 const WIRE_BYTES: u64 = 2 << 20;
 /// An lcore's stack and counters.
@@ -60,20 +52,6 @@ pub(super) fn add_program(raw: &RawPlan, sum: &mut Sum, sink: &Sink) {
     for lcore in &raw.lcores {
         sum.add(&sink.sources, format!("lcore.{}", lcore.head.name), "its thread", LCORE_BYTES, lcore.head.span);
     }
-}
-
-/// Adds what the program and the stacks of its threads map.
-pub(super) fn add_mapped(raw: &RawPlan, sum: &mut Sum, sink: &Sink) {
-    let mut add = |what: String, at: Span| sum.add(&sink.sources, what, "its thread", STACK_BYTES, at);
-    raw.lcores.iter().for_each(|lcore| add(format!("lcore.{}", lcore.head.name), lcore.head.span));
-    for device in raw.devices.iter().filter(|device| device.address.is_some()) {
-        add(format!("device.{}", device.head.name), device.head.span);
-    }
-    for port in raw.ports.iter().filter(|port| port.has_thread()) {
-        add(format!("port.{}", port.head.name), port.head.span);
-    }
-    let (bytes, top) = (PROGRAM_MAPPED_BYTES + THREADS_OF_RUN * STACK_BYTES, Span::new(0, 0..0));
-    sum.add(&sink.sources, "the program and its other threads".to_owned(), "", bytes, top);
 }
 
 /// Adds queues and connections. `completions` are the entries of each lcore's completion queue.

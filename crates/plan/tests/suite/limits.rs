@@ -1,6 +1,6 @@
-//! Limits of this process rather than the machine: a cgroup's memory and hugepages, RLIMIT_AS and
-//! RLIMIT_NOFILE. Each is checked against the plan's sums, and the fault names the limit and its
-//! owner.
+//! Limits of this process rather than the machine: a cgroup's memory and hugepages, RLIMIT_AS,
+//! RLIMIT_DATA and RLIMIT_NOFILE. Each is checked against the plan's sums, and the fault names the
+//! limit and its owner.
 
 use crate::common::{GOOD, catalog, loader, machine};
 use verbline_plan::{Diagnostics, Hugepages, Inspection, Loader, Machine, MemoryGrant, OpensBeside, Sum};
@@ -36,15 +36,15 @@ fn a_cgroup_that_grants_less_memory_than_the_machine_has_is_named() {
     assert!(said.contains("lift the limit: `echo max > /sys/fs/cgroup/a/memory.max`"), "{said}");
 }
 
-/// A thousand connections take more than the packets do. They are in both sums of memory.
+/// A thousand connections take more than the packets do. They are in all sums of memory.
 #[test]
 fn queue_pairs_count_and_are_blamed_where_they_are_the_most() {
     let many = "\n[port.many]\nlcore = \"gateway\"\ndevice = \"nic0\"\ntransport = \"rc\"\nlisten = \"10.9.9.9:1\"\n\
                 connections_max = 1000\ntx_depth_wr = 64\ntx_shared_wr = 64\n";
     let text = GOOD.to_owned() + many;
-    let limited = Machine { address_space_bytes: Some(u64::MAX), ..machine() };
+    let limited = Machine { address_space_bytes: Some(u64::MAX), data_bytes: Some(u64::MAX), ..machine() };
     let sums = Loader::new(catalog(), limited).inspect_str("good.toml", &text).sums;
-    for of in ["memory on pages of 4 KiB", "address space"] {
+    for of in ["memory on pages of 4 KiB", "address space", "data"] {
         let sum = sums.iter().find(|sum| sum.of == of).unwrap_or_else(|| panic!("no sum of {of}"));
         let term = |name: &str, how: &str| sum.terms.iter().find(|term| term.what == name && term.how == how);
         assert!(term("port.many", "1000 queue pairs").is_some_and(|term| term.value > 16 << 20), "{sum:#?}");
@@ -97,6 +97,28 @@ fn all_that_is_mapped_counts_against_the_address_space() {
     let said = refused(limited(whole.needed - 1), "too-much-memory").to_string();
     assert!(said.contains("RLIMIT_AS bounds it") && said.contains("`ulimit -v unlimited`"), "{said}");
     assert!(inspect(machine()).sums.iter().all(|sum| sum.of != "address space"), "nothing limits it");
+}
+
+// Regression: past the limit a run ended at the first mapping or thread that it could not make.
+#[test]
+fn all_that_is_private_and_writable_counts_against_the_limit_of_data() {
+    let limited = |bytes| Machine { data_bytes: Some(bytes), ..machine() };
+    let whole = sum("data", limited(u64::MAX));
+    let mapped = |name: &str| whole.terms.iter().any(|term| term.what == name);
+    assert!(mapped("pool.packets") && mapped("lcore.trader") && whole.holds(), "{whole:#?}");
+    assert!(inspect(limited(whole.needed)).plan.is_some(), "just enough");
+    let said = refused(limited(whole.needed - 1), "too-much-memory").to_string();
+    assert!(said.contains("RLIMIT_DATA bounds it") && said.contains("`ulimit -d unlimited`"), "{said}");
+    let both = format!("maps {} bytes of data, and this process may map {} more", whole.needed, whole.needed - 1);
+    assert!(said.split_whitespace().collect::<Vec<_>>().join(" ").contains(&both), "{said}");
+    assert!(inspect(machine()).sums.iter().all(|sum| sum.of != "data"), "nothing limits it");
+    // A thread per port by address, whose stack is data.
+    let door = "\n[port.door]\nlcore = \"gateway\"\ndevice = \"nic0\"\ntransport = \"rc\"\nlisten = \"10.9.9.9:1\"\n\
+                tx_depth_wr = 64\n";
+    let sums = Loader::new(catalog(), limited(u64::MAX)).inspect_str("good.toml", &(GOOD.to_owned() + door)).sums;
+    let data = sums.iter().find(|sum| sum.of == "data").unwrap();
+    let threads: Vec<_> = data.terms.iter().filter(|term| term.how == "its thread").map(|term| &term.what).collect();
+    assert_eq!(threads, ["lcore.exchange", "lcore.trader", "lcore.gateway", "port.door"]);
 }
 
 /// Clients of a run take descriptors too.
