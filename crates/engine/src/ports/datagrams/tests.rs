@@ -1,7 +1,9 @@
 //! The places of senders, over a device that completes sends on command.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use proptest::prelude::*;
 use verbline_plan::IdlePolicy;
 use verbline_verbs::datagram::DEFAULT_QKEY;
 use verbline_verbs::event::AsyncEventKind;
@@ -120,6 +122,101 @@ fn a_place_whose_generations_are_used_up_stays_with_its_last_sender() {
     }
     datagrams.peers[0].handle = handle(0, 0, u32::MAX);
     assert_eq!(hear(&mut datagrams, &mut qp, 200), datagrams.nobody());
+}
+
+/// Checks what the port keeps of senders against itself, and against the handles given so far.
+fn check(datagrams: &Datagrams, given: &HashMap<ConnectionId, u32>) {
+    let Datagrams { peers, by_sender, asked, last, .. } = datagrams;
+    assert_eq!(*asked, peers.iter().filter(|peer| peer.way == Way::Asked).count(), "asked for");
+    for (place, peer) in peers.iter().enumerate() {
+        let is_found = by_sender.get(&peer.sender) == Some(&(place as u16));
+        assert_eq!(is_found, peer.way != Way::None, "{place}: {peer:?}, {by_sender:?}");
+        if peer.way != Way::None {
+            assert_eq!(given.get(&peer.handle), Some(&peer.sender.qpn), "a handle is never another's: {peer:?}");
+        }
+    }
+    assert_eq!(by_sender.len(), peers.iter().filter(|peer| peer.way != Way::None).count());
+    if let Some((sender, handle)) = last {
+        let place = by_sender.get(sender).map(|place| usize::from(*place));
+        assert_eq!(place.map(|place| peers[place].handle), Some(*handle), "the last sender has its place");
+    }
+}
+
+proptest! {
+    /// Senders come in any order, some of them by a path for which no address handle is made, and
+    /// the address handles arrive at any time.
+    #[test]
+    fn each_sender_has_a_place_of_its_own(
+        steps in prop::collection::vec((0u32..9, prop::bool::weighted(0.6), prop::bool::weighted(0.6)), 1..80),
+    ) {
+        let rig = Rig::new(8);
+        let cq = rig.context.create_cq(64, None).unwrap();
+        let depths = Depths { tx_wr: 8, rx_wr: 8, signal_every_wr: 8 };
+        let mut qp = rig.pd.create_qp(&Rig::spec(&cq, Transport::Ud, depths, 0)).unwrap();
+        rig.bring_up(&mut qp);
+        let (mut datagrams, mut given) = (datagrams(&rig, &mut qp), HashMap::new());
+        for (qpn, is_reached, waits) in steps {
+            let path = AhSpec::to_endpoint(&qp.endpoint());
+            // The software RNIC has no groups by LID alone (InfiniBand's multicast LIDs).
+            let path = if is_reached { path } else { AhSpec { gid: None, lid: 0xC001, ..path } };
+            let sender = Sender { gid: path.gid, lid: path.lid, qpn: qpn + if is_reached { 0 } else { 100 } };
+            let handle = datagrams.find(sender, path, &mut qp);
+            if handle != datagrams.nobody() {
+                prop_assert_eq!(*given.entry(handle).or_insert(sender.qpn), sender.qpn);
+            }
+            check(&datagrams, &given);
+            while waits && datagrams.asked > 0 {
+                datagrams.take_made(&mut qp);
+                check(&datagrams, &given);
+                std::thread::yield_now();
+            }
+            if waits && handle != datagrams.nobody() {
+                let peer = &datagrams.peers[handle.slot()];
+                let is_its = peer.handle == handle && matches!(peer.way, Way::Known(_));
+                prop_assert_eq!(is_its, is_reached, "{:?}", peer);
+            }
+        }
+    }
+}
+
+/// Packets that waited for an address handle, and then find no room, go in a later turn; a port
+/// that is down keeps none of them.
+#[test]
+fn packets_that_waited_for_an_address_handle_go_once_there_is_room() {
+    let rig = Rig::new(32);
+    let cq = rig.context.create_cq(64, None).unwrap();
+    let depths = Depths { tx_wr: 8, rx_wr: 8, signal_every_wr: 8 };
+    let mut qp = rig.pd.create_qp(&Rig::spec(&cq, Transport::Ud, depths, 0)).unwrap();
+    rig.bring_up(&mut qp);
+    let (mut datagrams, cache) = (datagrams(&rig, &mut qp), rig.pool.cache(0));
+    let known = hear(&mut datagrams, &mut qp, 1);
+    let path = AhSpec::to_endpoint(&qp.endpoint());
+    let asked = datagrams.find(Sender { gid: path.gid, lid: path.lid, qpn: 2 }, path, &mut qp);
+    let room = datagrams.ready.capacity();
+    let sort = |datagrams: &mut Datagrams, to: ConnectionId, count: usize| {
+        let mut pending = Batch::with_capacity(room);
+        pending.push_iter((0..count).map(|_| {
+            let mut packet = cache.get().unwrap();
+            packet.set_connection(Some(to));
+            packet
+        }));
+        datagrams.sort(&mut pending, &mut |_, reason| panic!("{reason:?}"));
+        assert!(pending.is_empty());
+    };
+    sort(&mut datagrams, asked, 3);
+    sort(&mut datagrams, known, room);
+    hear(&mut datagrams, &mut qp, 2);
+    for _ in 0..2 {
+        sort(&mut datagrams, known, 0);
+        assert_eq!((datagrams.ready.len(), datagrams.parked.len(), datagrams.is_settled()), (room, 3, false));
+    }
+    datagrams.ready.clear();
+    sort(&mut datagrams, known, 0);
+    assert_eq!((datagrams.ready.len(), datagrams.parked.len()), (3, 0));
+    datagrams.is_made = true;
+    let mut given_up = 0;
+    datagrams.give_up(|_| given_up += 1);
+    assert_eq!((given_up, datagrams.is_settled(), datagrams.pending()), (3, true, 0));
 }
 
 /// The thread is woken whenever it sleeps, and while it is awake makes the requested address

@@ -128,12 +128,12 @@ pub(super) struct Oracle {
     pub(super) peers: Vec<Option<Peer>>,
     /// The places of open connections: a packet that names none goes to each in turn. The last
     /// connection takes the turn of one that ends.
-    open: Vec<usize>,
+    pub(super) open: Vec<usize>,
     turn: usize,
     pub(super) inbox: VecDeque<Message>,
     pub(super) changes: VecDeque<(ConnectionId, ConnectionChange)>,
     closes: Vec<ConnectionId>,
-    forced: Vec<ConnectionId>,
+    pub(super) forced: Vec<ConnectionId>,
     pub(super) answers: Vec<Answer>,
     /// The packets in the port's sink.
     pending: VecDeque<(Option<ConnectionId>, u32)>,
@@ -189,7 +189,7 @@ impl Oracle {
     }
 
     /// Returns the place of the connection with this queue pair, as far as the port knows.
-    fn place_of(&self, qpn: u32) -> Option<usize> {
+    pub(super) fn place_of(&self, qpn: u32) -> Option<usize> {
         self.peers.iter().position(|peer| peer.as_ref().is_some_and(|peer| peer.qpn == qpn))
     }
 

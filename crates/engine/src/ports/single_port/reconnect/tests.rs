@@ -91,7 +91,8 @@ impl Line {
         let (connection, qp) = (ConnectionId::new(0, 0, 2).unwrap(), Box::new(PortQp::new(self.qp())));
         assert!(self.tell(port, sinks, ToLcore::Open { connection, qp, peer: None }));
         let stats = &port.stats;
-        assert_eq!((stats.tx_outstanding.value(), stats.down.value()), (0, 0));
+        let gauges = [&stats.tx_outstanding, &stats.down, &stats.down_reason].map(|gauge| gauge.value());
+        assert_eq!(gauges, [0; 3], "outstanding, down, and the reason");
         assert_eq!((port.health, port.qp.sends_outstanding()), (Health::Up, 0));
         let said = self.said();
         assert!(

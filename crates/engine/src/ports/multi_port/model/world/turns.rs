@@ -125,6 +125,13 @@ impl World {
         assert_eq!(port.is_settled(&self.lcore.ctx), oracle.is_settled());
         assert_eq!(port.awaits_completion(), oracle.awaits_completion());
         assert!(!port.awaits_completion() || oracle.asked_for_completion(), "nobody was asked for one");
+        // What the port keeps of connections: nothing of one that is over, or it would grow.
+        let open: Vec<_> = port.open.iter().map(|at| usize::from(*at)).collect();
+        assert_eq!((&open, &port.forced), (&oracle.open, &oracle.forced));
+        assert!(open.iter().enumerate().all(|(place, at)| port.slots[*at].open_at == place), "{open:?}");
+        for made in &self.cm_thread.all {
+            assert_eq!(port.by_qpn.slot(made.qpn), oracle.place_of(made.qpn), "queue pair {:#x}", made.qpn);
+        }
         for id in &self.cm_thread.ids {
             assert_eq!(port.room_to(*id), oracle.room_to(*id), "{id}");
             let peer = port.peer(*id).map(|peer| peer.tag);
