@@ -87,7 +87,7 @@ mod counting {
             });
         }
 
-        /// So many were posted.
+        /// This number was posted.
         pub(crate) fn posted(&self, count: impl FnOnce() -> u64) {
             let count = count() as i64;
             self.own.fetch_add(count, Ordering::Relaxed);
@@ -96,7 +96,7 @@ mod counting {
             }
         }
 
-        /// So many were polled, or are forgotten.
+        /// This number was polled, or is forgotten.
         pub(crate) fn done(&self, count: impl FnOnce() -> u64) {
             let count = count() as i64;
             self.own.fetch_sub(count, Ordering::Relaxed);
