@@ -97,7 +97,7 @@ impl Plan<'_> {
         let Some(options) = link.options else { return Default::default() };
         let mut near_keys = "send_options = true\n".to_owned();
         if options & 2 != 0 {
-            let far = if options & 4 != 0 { (near + 1) % self.cpus } else { near };
+            let far = if options & 4 != 0 { self.beside(near, 1) } else { near };
             let stage = format!("stage.w{name}");
             let to = match far == near {
                 true => stage.clone(),

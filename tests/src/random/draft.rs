@@ -26,6 +26,20 @@ drawn! {
         meddler: Option<MeddlerDraft> = maybe(4, MeddlerDraft::strategy()),
         /// Packets go through a UDP socket, as RoCE v2.
         by_wire: bool = seldom(),
+        /// Its queues are this much longer, and it runs in a process of its own, whose memory is
+        /// measured. 1: neither.
+        scale: u16 = prop_oneof![31 => Just(1), 1 => 2..=SCALE_MAX],
+        /// It is for two processes, connected by the wire.
+        pair: Option<PairDraft> = maybe(23, PairDraft::strategy()),
+    }
+}
+
+drawn! {
+    /// Which nodes are the server's.
+    pub(super) struct PairDraft {
+        /// The client's last node.
+        split: u8 = 0..6_u8,
+        shares_address: bool = any::<bool>(),
     }
 }
 
@@ -115,6 +129,60 @@ pub(super) enum NextDraft {
     Done,
 }
 
+impl Draft {
+    /// With its parts in agreement.
+    fn agreed(mut self) -> Draft {
+        self.sources = self.sources.min(self.nodes.len());
+        self.paired().grown()
+    }
+
+    /// As one for two processes, if it is: the client ends by itself, and its peer after it.
+    fn paired(mut self) -> Draft {
+        if self.pair.is_none() {
+            return self;
+        }
+        (self.by_wire, self.scale) = (true, 1);
+        if let [only] = &*self.lcores {
+            self.lcores.push(only.clone());
+        }
+        for NodeDraft { habits, .. } in &mut self.nodes[..self.sources] {
+            habits.count.get_or_insert(COUNT);
+            habits.next.iter_mut().filter(|next| matches!(next, NextDraft::Fed)).for_each(|fed| *fed = NextDraft::Busy);
+        }
+        self.parts.poll.iter_mut().for_each(|poll| poll.senders = poll.senders.max(poll.askers));
+        // A lender sends a key that has come back again, also to a client that needs none any more.
+        self.parts.operator.iter_mut().for_each(|operator| operator.windows = 0);
+        self
+    }
+
+    /// With queues as long as its scale says, of packets that are not too long for that.
+    fn grown(mut self) -> Draft {
+        let scale = self.scale;
+        if scale == 1 {
+            return self;
+        }
+        self.data_bytes = self.data_bytes.min(SCALED_BYTES_MAX);
+        let PartsDraft { talk, operator, visits, .. } = &mut self.parts;
+        let links = self.nodes.iter_mut().flat_map(|node| &mut node.outputs).flat_map(|output| &mut output.links);
+        let links = links.chain(talk.iter_mut().flat_map(|talk| [&mut talk.there, &mut talk.back]));
+        for link in links.chain(operator.iter_mut().map(|operator| &mut operator.port)) {
+            link.rx_depth_wr *= scale;
+            link.tx_depth_wr *= scale;
+            link.ring.depth *= scale;
+        }
+        self.nodes.iter_mut().for_each(|node| node.inbox.depth *= scale);
+        // Each of several connections has as many.
+        visits.iter_mut().for_each(|visits| visits.rx_depth_wr *= 4);
+        self
+    }
+}
+
+/// Packets of a source that would never end.
+const COUNT: u16 = 100;
+/// The greatest [`Draft::scale`], and the longest packets of a plan that is scaled.
+const SCALE_MAX: u16 = 40;
+const SCALED_BYTES_MAX: u16 = 300;
+
 fn next() -> impl Strategy<Value = NextDraft> {
     prop_oneof![
         8 => Just(NextDraft::Busy),
@@ -157,6 +225,5 @@ fn tree(seed: u64) -> impl ValueTree<Value = Draft> {
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
-    let least = |draft: Draft| Draft { sources: draft.sources.min(draft.nodes.len()), ..draft };
-    Draft::strategy().prop_map(least).new_tree(&mut runner).expect("the strategy refuses nothing")
+    Draft::strategy().prop_map(Draft::agreed).new_tree(&mut runner).expect("the strategy refuses nothing")
 }

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use verbline::engine::{Acceptor, Answer, ConnectionRequest, ConnectionsReport, Report};
 use verbline::prelude::*;
 
-use super::marks::{HELLO, doors};
+use super::marks::{doors, is_hello};
 
 /// One answer in this many names a place that is not there.
 const NOWHERE_ONE_IN: u32 = 16;
@@ -33,8 +33,11 @@ impl Tag {
         u64::from(self.number) << 32 | u64::from(self.places)
     }
 
+    /// The tag in an answer's private data, which may be followed by zeros. `None`: it has none.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Tag> {
-        Some(Tag::of(u64::from_le_bytes(bytes.try_into().ok()?)))
+        let (tag, rest) = bytes.split_first_chunk()?;
+        let tag = u64::from_le_bytes(*tag);
+        (tag > 0 && rest.iter().all(|byte| *byte == 0)).then(|| Tag::of(tag))
     }
 
     pub(super) fn allows(self, place: usize) -> bool {
@@ -157,7 +160,7 @@ impl Keeper {
         if request.places.iter().all(|place| place.connections == place.connections_max) {
             return Some(format!("all places are taken, and it is asked: {:?}", request.places));
         }
-        if request.private_data != HELLO.as_bytes() {
+        if !is_hello(request.private_data) {
             return Some(format!("a visitor said {:?}", request.private_data));
         }
         if self.params.is_steady && request.connections() != inside {

@@ -1,15 +1,21 @@
 //! The conditions on the report of every run that ended by itself.
 
-use verbline::engine::{Report, StageReport};
+use std::time::Duration;
+
+use serde::Deserialize;
+use verbline::engine::{LcoreReport, Report, StageReport};
 use verbline::plan::{Consumer, Plan, SpreadBy, Stage, Target};
 
-use super::marks::{LATE_NS, OUTPUTS_MAX};
+use super::marks::{LATE_NS, OUTPUTS_MAX, PATIENCE, SECTION};
 use crate::report_faults;
 
 /// The violated conditions, a sentence each.
 pub fn judge(plan: &Plan, report: &Report) -> Vec<String> {
     let is_strict = report.stages.iter().all(|stage| stage.counter("may_lose").unwrap_or(0) == 0);
-    let mut judge = Judge { plan, report, is_strict, faults: Vec::new() };
+    let side = plan.section(SECTION).and_then(|section| section.parse::<Side>().ok()?.side);
+    // Whether visitors close connections with packets under way is known in their process.
+    let is_strict = is_strict && (side.is_none() || plan.ports().iter().all(|port| port.connections.is_none()));
+    let mut judge = Judge { plan, report, is_strict, side, faults: Vec::new() };
     judge.whole_run();
     judge.lcores();
     judge.links();
@@ -19,11 +25,19 @@ pub fn judge(plan: &Plan, report: &Report) -> Vec<String> {
     judge.faults
 }
 
+#[derive(Deserialize)]
+struct Side {
+    side: Option<u8>,
+}
+
 pub(super) struct Judge<'a> {
     pub(super) plan: &'a Plan,
     pub(super) report: &'a Report,
     /// Nobody closes a connection while packets are under way.
     pub(super) is_strict: bool,
+    /// The plan's other part runs in another process: 0 for the client, which ends first, and 1 for
+    /// the server.
+    pub(super) side: Option<u8>,
     pub(super) faults: Vec<String>,
 }
 
@@ -154,7 +168,18 @@ pub(super) fn has_many(place: &str) -> bool {
 /// Whether other programs kept the lcores from their CPUs for as long as a round may take: then one
 /// that took longer says nothing.
 pub(super) fn kept_from_cpus(report: &Report) -> bool {
-    report.lcores.iter().map(|lcore| lcore.stolen_ns).sum::<u64>() > LATE_NS / 2
+    report.lcores.iter().map(kept_ns).sum::<u64>() > LATE_NS / 2
+}
+
+/// Whether a run was stopped before its sources had ended, as others kept it from its CPUs.
+pub(super) fn was_cut(report: &Report) -> bool {
+    Duration::from_nanos(report.elapsed_ns) >= PATIENCE
+}
+
+/// The time for which others kept an lcore from its CPU, as it noticed or as the kernel counted:
+/// what they take within a turn that has work counts as busy.
+pub(super) fn kept_ns(lcore: &LcoreReport) -> u64 {
+    lcore.stolen_ns.max(lcore.queued_ns.unwrap_or(0))
 }
 
 /// A stage's counter over all outputs.

@@ -1,13 +1,21 @@
 //! Traces of the stages of random plans: counters, and a stamp on every packet; and constants that
 //! plans and stages share.
 
+use std::time::Duration;
+
 use verbline::engine::{Counter, OperationKind};
 use verbline::prelude::*;
 
 /// A visitor's private data in its request.
 pub(super) const HELLO: &str = "a visitor";
+/// Whether these are a visitor's private data, which may be followed by zeros.
+pub(super) fn is_hello(private_data: &[u8]) -> bool {
+    private_data.strip_prefix(HELLO.as_bytes()).is_some_and(|rest| rest.iter().all(|byte| *byte == 0))
+}
 /// The section with the settings of a random run.
 pub(super) const SECTION: &str = "run";
+/// In that section: the plan has a process of its own.
+pub(super) const ALONE: &str = "alone = true";
 /// The address of a device whose packets go through a UDP socket. A process that runs plans
 /// replaces it by its own address, and the groups by its own, since processes of one host share the
 /// datagrams to a group.
@@ -23,6 +31,8 @@ pub(super) const DROPS: &[&str] = &["on_purpose"];
 pub(super) const OUTPUTS_MAX: usize = 3;
 /// A longer wait was for a safety time-out, which is 1 s.
 pub(super) const LATE_NS: u64 = 900_000_000;
+/// A plan whose sources end takes far less, unless an lcore slept through its work.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// The pause before another try, when a pool or an output has no room.
 pub(super) const RETRY_NS: u64 = 20_000;
 /// The most places that a spread has.

@@ -5,26 +5,31 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Deserialize;
 use verbline::engine::Ended;
+use verbline::plan::Stage;
 use verbline::prelude::*;
+use verbline_softnic::counters::take_due_marks;
 use verbline_softnic::wire;
 
 use super::draft::Draft;
 use super::gate::Gate;
 use super::judge;
-use super::judge::kept_from_cpus;
-use super::marks::{GROUPS, SECTION, WIRE_ADDRESS};
+use super::judge::{kept_from_cpus, kept_ns};
+use super::judge_pairs::Facts;
+use super::marks::{ALONE, GROUPS, PATIENCE, SECTION, WATCHER, WIRE_ADDRESS};
 use super::meddler::Meddler;
+use super::memory::MemorySums;
 use super::stages::registry;
 use super::taps::{Pushed, Pusher, Taps};
 use super::watches::{Sockets, Writer};
+use crate::report_faults;
 
-/// A plan whose sources end takes far less, unless an lcore slept through its work.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest wait on a machine on which other programs keep the lcores from their CPUs.
+const PATIENCE_MAX: Duration = Duration::from_secs(30);
 /// What a datagram has in front, in the headroom of its receive.
 const HEADROOM_UD: u64 = 40;
 /// How long a plan without an end runs.
@@ -38,6 +43,14 @@ struct RunParams {
     pushers: Vec<Pusher>,
     writer: Option<Writer>,
     meddler: Option<Meddler>,
+    /// It has a process of its own, which is held to its sums of memory.
+    #[serde(default)]
+    alone: bool,
+    /// Its other part runs in another process: 0 for the client, 1 for the server, which ends
+    /// after it.
+    side: Option<u8>,
+    #[serde(default, rename = "pair")]
+    _pair: Option<String>,
 }
 
 /// Limits the process to exactly the plan's sum of descriptors, until it is dropped.
@@ -91,6 +104,12 @@ fn by_own_address(text: &str) -> Result<Cow<'_, str>, String> {
     Ok(text.replace(WIRE_ADDRESS, &own.to_string()).replace(GROUPS, &groups).into())
 }
 
+/// Whether the plan of this text runs in a process that has run no other one, and runs no other
+/// after it.
+pub fn is_alone(text: &str) -> bool {
+    text.lines().any(|line| line == ALONE)
+}
+
 /// Runs the plan of this text to its end.
 ///
 /// # Errors
@@ -113,20 +132,40 @@ pub fn run_without(text: &str, descriptors: u64) -> Result<(Plan, Report), Strin
     let loader = Loader::new(registry.catalog(), Machine::detect());
     let plan = loader.load_str("random.toml", text).map_err(|faults| faults.to_string())?;
     let section = plan.section(SECTION).ok_or_else(|| format!("the plan has no section [{SECTION}]"))?;
-    let RunParams { ends, pushers, writer, meddler } = section.parse().map_err(|fault| fault.to_string())?;
+    let RunParams { ends, pushers, writer, meddler, alone, side, .. } =
+        section.parse().map_err(|fault| fault.to_string())?;
+    // A run without sources has no end of its own: one of two processes may have none.
+    let kinds = registry.catalog().kinds;
+    let is_source = |stage: &Stage| kinds.iter().any(|kind| kind.name == stage.kind && kind.spec.source);
+    let ends = ends && plan.stages().iter().any(is_source);
+    // Those of the other process are in the section, too.
+    let is_here = |name: &str| plan.injectors().iter().any(|injector| injector.name == name);
+    let pushers: Vec<Pusher> = pushers.into_iter().filter(|pusher| is_here(&pusher.name)).collect();
+    let writer = writer.filter(|_| plan.stages().iter().any(|stage| stage.name == format!("s{WATCHER}")));
+    // The server's ports are down once the client is gone, and take no change.
+    let meddler = meddler.filter(|_| side != Some(1));
+    // Reads the schema's file, for which the run leaves no descriptor.
+    drop(report_faults(&serde_json::Value::Null));
     // A lower limit would be raised by the run.
     let _taken: Vec<UdpSocket> = (0..descriptors).map_while(|_| UdpSocket::bind("127.0.0.1:0").ok()).collect();
     let _limited = LimitedDescriptors::to(plan.descriptors_max())?;
+    let memory = alone.then(|| MemorySums::of(registry.catalog(), text));
+    let threads = pushers.iter().map(Pusher::threads).sum::<u64>() + 2;
+    memory.iter().try_for_each(|sums| sums.limit(threads))?;
     let running = Runtime::build(&plan, &registry).and_then(Runtime::start).map_err(|error| error.to_string())?;
     let start = |pusher: &Pusher| running.injector(&pusher.name).map(|injector| pusher.start(&injector, &taps));
     let threads: Vec<Vec<JoinHandle<Pushed>>> =
         pushers.iter().map(start).collect::<Result<_, _>>().map_err(|error| error.to_string())?;
     let writing = writer.map(|writer| writer.start(&sockets));
     let is_over = AtomicBool::new(false);
+    let locked = memory.as_ref().and_then(MemorySums::locked_fault);
     let (ended, mut faults) = thread::scope(|scope| {
         let meddle = |meddler: &Meddler| meddler.meddle((text, &plan, &loader), &running, &is_over);
         let meddling = meddler.as_ref().map(|meddler| scope.spawn(move || meddle(meddler)));
-        let ended = running.wait(Some(if ends { PATIENCE } else { ENDLESS }));
+        let ended = if ends { wait_patiently(&running) } else { running.wait(Some(ENDLESS)) };
+        if side == Some(1) {
+            until_told();
+        }
         is_over.store(true, Ordering::Relaxed);
         let panicked = |_| vec!["the meddler panicked".to_owned()];
         (ended, meddling.map_or_else(Vec::new, |meddling| meddling.join().unwrap_or_else(panicked)))
@@ -146,18 +185,49 @@ pub fn run_without(text: &str, descriptors: u64) -> Result<(Plan, Report), Strin
         }
     }
     faults.extend(gate.faults(&report));
-    if ends && ended != Ended::SourcesDone {
+    faults.extend(locked);
+    faults.extend(memory.as_ref().and_then(MemorySums::resident_fault));
+    if ends && !matches!(ended, Ended::SourcesDone | Ended::Interrupted) {
         faults.insert(0, format!("its sources have not ended within {PATIENCE:?}: {ended:?}"));
     }
     if faults.is_empty() { Ok((plan, report)) } else { Err(format!("{}\n{report:#?}", faults.join("\n"))) }
+}
+
+/// Waits until the parent says that the client is gone.
+fn until_told() {
+    // If the parent is gone, there is nothing to wait for.
+    let _ = std::io::stdin().read_line(&mut String::new());
+}
+
+/// Waits until its sources have ended. Time in which others kept an lcore from its CPU does not
+/// count; a run that is still kept from it after half a minute is stopped, and has done nothing
+/// wrong.
+fn wait_patiently(running: &Running) -> Ended {
+    let kept = || running.snapshot().lcores.iter().map(kept_ns).max().map_or(Duration::ZERO, Duration::from_nanos);
+    let (began, mut left) = (Instant::now(), PATIENCE);
+    loop {
+        let ended = running.wait(Some(left));
+        let elapsed = began.elapsed();
+        left = (PATIENCE + kept()).saturating_sub(elapsed);
+        if ended != Ended::TimedOut || left.is_zero() {
+            return ended;
+        }
+        if elapsed >= PATIENCE_MAX {
+            return Ended::Interrupted;
+        }
+        left = left.min(PATIENCE_MAX - elapsed);
+    }
 }
 
 /// Runs the plan of this text, and returns the violated conditions.
 ///
 /// # Errors
 /// The run went wrong, or its report is not what it must be.
-pub fn verdict(text: &str) -> Result<(), String> {
+pub fn verdict(text: &str) -> Result<Facts, String> {
+    take_due_marks();
     let (plan, report) = run(text)?;
-    let faults = judge(&plan, &report);
-    if faults.is_empty() { Ok(()) } else { Err(format!("{}\n{report:#?}", faults.join("\n"))) }
+    let mut faults = judge(&plan, &report);
+    let marks = take_due_marks().into_iter().filter(|mark| mark.most > mark.cqe.into());
+    faults.extend(marks.map(|mark| format!("a completion queue may get more than it was asked for: {mark:?}")));
+    if faults.is_empty() { Ok(Facts::of(&plan, &report)) } else { Err(format!("{}\n{report:#?}", faults.join("\n"))) }
 }

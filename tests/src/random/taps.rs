@@ -24,6 +24,8 @@ const TOO_LONG: [u8; 1 << 12] = [0; 1 << 12];
 const TOO_LONG_ONE_IN: u32 = 32;
 /// The interval at which a thread looks whether it was heard, and pushes refused messages again.
 const LOOK: Duration = Duration::from_micros(20);
+/// The longest time from one look to the next of a thread that gets its CPU.
+const LOOK_MAX: Duration = Duration::from_millis(1);
 /// The longest wait of a thread.
 const WAIT_MAX: Duration = Duration::from_secs(3);
 
@@ -117,6 +119,11 @@ pub(super) struct Pushed {
 }
 
 impl Pusher {
+    /// The number of its threads.
+    pub(super) fn threads(&self) -> u64 {
+        self.threads
+    }
+
     /// Starts its threads.
     pub(super) fn start(&self, injector: &Injector, taps: &Taps) -> Vec<thread::JoinHandle<Pushed>> {
         let of = |number| {
@@ -193,10 +200,19 @@ impl Pushed {
 fn hand_on(taken: u64, tap: &Tap) -> bool {
     // Relaxed: a count that no other memory depends on.
     let all = tap.taken.fetch_add(taken, Ordering::Relaxed) + taken;
-    let began = Instant::now();
     // Acquire: pairs with the Release of `Listener::process`.
-    while tap.heard.load(Ordering::Acquire) < all && began.elapsed() < WAIT_MAX {
+    wait_until(|| tap.heard.load(Ordering::Acquire) >= all, WAIT_MAX) < Duration::from_nanos(LATE_NS)
+}
+
+/// Waits until this is so, or for this long. Returns the time that it took, without that for which
+/// this thread itself was kept from a CPU: a look that comes late says nothing of the lcore.
+pub(super) fn wait_until(is_so: impl Fn() -> bool, most: Duration) -> Duration {
+    let (mut waited, mut before) = (Duration::ZERO, Instant::now());
+    while !is_so() && waited < most {
         thread::sleep(LOOK);
+        let now = Instant::now();
+        waited += (now - before).min(LOOK_MAX);
+        before = now;
     }
-    began.elapsed() < Duration::from_nanos(LATE_NS)
+    waited
 }

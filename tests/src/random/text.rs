@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::draft::{Draft, HabitDraft, LcoreDraft, MeddlerDraft, NextDraft, NodeDraft};
 use super::links::{LinkDraft, RingDraft, Via};
-use super::marks::{GROUPS, PART_BYTES, PREPEND_BYTES, WIRE_ADDRESS};
+use super::marks::{ALONE, GROUPS, PART_BYTES, PREPEND_BYTES, WIRE_ADDRESS};
 
 /// The first TCP-like port number of links by address; the plan's other links count up from it.
 const ADDRESS_PORT: usize = 7500;
@@ -65,6 +65,10 @@ impl Plan<'_> {
     fn write(&mut self, cpus: &[u32], packets: u64, headroom_bytes: u64) {
         let reached = self.reached();
         line!(self, "[{}]\nends = {}", super::marks::SECTION, self.draft.ends());
+        self.pair_key();
+        if self.draft.scale > 1 {
+            line!(self, "{ALONE}");
+        }
         self.pushers(&reached);
         self.draft.parts.watch.iter().for_each(|watch| self.writer(watch));
         if let Some(MeddlerDraft { seed, pause_us, deeds }) = &self.draft.meddler {
@@ -75,7 +79,7 @@ impl Plan<'_> {
         line!(self, "\n[device.nic]\nprovider = \"soft\"\nname = \"soft0\"");
         line!(self, "{}", if self.draft.by_wire { format!("address = \"{WIRE_ADDRESS}\"\n") } else { String::new() });
         self.pool("packets", packets, headroom_bytes);
-        let by_port = |node: &usize| self.ways(*node).concat().iter().any(|(link, _)| link.via != Via::Direct);
+        let by_port = |node: &usize| self.ways(*node).concat().iter().any(|way| self.via(*node, way) != Via::Direct);
         if self.draft.two_pools && (reached.iter().any(by_port) || self.draft.parts.receive()) {
             self.pool("received", packets, headroom_bytes);
         }
@@ -151,13 +155,16 @@ impl Plan<'_> {
     }
 
     pub(super) fn lcore(&self, node: usize) -> usize {
+        if let Some(pair) = self.pair() {
+            return usize::from(node > usize::from(pair.split) % self.draft.nodes.len());
+        }
         usize::from(self.draft.nodes[node].lcore) % self.cpus
     }
 
     /// Whether a ring that this node fills may hold it back: no port feeds what would be held.
     fn may_hold(&self, node: usize) -> bool {
         (0..node).all(|from| {
-            self.ways(from).concat().iter().filter(|(_, to)| *to == node).all(|(link, _)| match link.via {
+            self.ways(from).concat().iter().filter(|(_, to)| *to == node).all(|way| match self.via(from, way) {
                 Via::Direct => self.lcore(from) != self.lcore(node) || self.may_hold(from),
                 _ => false,
             })
@@ -216,7 +223,7 @@ impl Plan<'_> {
         let mut urgency = Vec::new();
         for from in (0..node).filter(|from| self.lcore(*from) != self.lcore(node)) {
             for (output, ways) in self.ways(from).iter().enumerate() {
-                let here = |(link, to): &&(&LinkDraft, usize)| *to == node && link.via == Via::Direct;
+                let here = |way: &&(&LinkDraft, usize)| way.1 == node && self.via(from, way) == Via::Direct;
                 urgency.extend(ways.iter().filter(here).map(|(link, _)| {
                     let ring = if link.by_inbox { &self.draft.nodes[node].inbox } else { &link.ring };
                     [from, output, ring.priority.into()]
@@ -232,7 +239,7 @@ impl Plan<'_> {
         let mut asked = Vec::new();
         for from in self.reached().into_iter().filter(|from| *from < node) {
             for (output, ways) in self.ways(from).iter().enumerate() {
-                let here = ways.iter().filter(|(link, to)| *to == node && link.via != Via::Direct);
+                let here = ways.iter().filter(|way| way.1 == node && self.via(from, way) != Via::Direct);
                 asked.extend(here.filter_map(|(link, _)| Some([from, output, usize::from(link.options? & 1)])));
             }
         }
@@ -243,7 +250,7 @@ impl Plan<'_> {
     fn way(&mut self, node: usize, output: &str, ways: usize, (link, to): &(LinkDraft, usize)) -> String {
         let name = if ways > 1 { format!("{output}_{to}") } else { output.to_owned() };
         let (near, far, may_hold) = (self.lcore(node), self.lcore(*to), self.may_hold(node));
-        if link.via == Via::Direct && link.by_inbox && near != far {
+        if self.via(node, &(link, *to)) == Via::Direct && link.by_inbox && near != far {
             return format!("ring.in{to}");
         }
         self.link(&Ends { name, near, far, to: *to, may_hold }, link)
@@ -253,7 +260,8 @@ impl Plan<'_> {
     fn inbox(&mut self, node: usize, reached: &[usize]) {
         let into = |from: &&usize| {
             let near = self.lcore(**from) != self.lcore(node);
-            let by_inbox = |(link, to): &(&LinkDraft, usize)| *to == node && link.via == Via::Direct && link.by_inbox;
+            let by_inbox =
+                |way: &(&LinkDraft, usize)| way.1 == node && self.via(**from, way) == Via::Direct && way.0.by_inbox;
             near && self.ways(**from).concat().iter().any(by_inbox)
         };
         let from: Vec<usize> = reached.iter().filter(into).copied().collect();
@@ -267,6 +275,7 @@ impl Plan<'_> {
     /// Writes the ring and ports of a link, and returns the target of the output.
     pub(super) fn link(&mut self, ends: &Ends, link: &LinkDraft) -> String {
         let Ends { name, near, far, to, may_hold } = ends;
+        let link = &LinkDraft { via: self.via_between(*near, *far, link), ..link.clone() };
         match link.via {
             Via::Direct if near == far => format!("stage.s{to}"),
             Via::Direct => self.ring(&format!("r{name}"), &link.ring, &format!("stage.s{to}"), *may_hold),

@@ -38,7 +38,15 @@ impl Plan<'_> {
 
     /// Two lcores, the second of which counts from the first.
     pub(super) fn two_lcores(&self, first: u8, second: u8) -> [usize; 2] {
+        if self.pair().is_some() {
+            return [0, 1];
+        }
         [0, second.min(1)].map(|further| usize::from(first + further) % self.cpus)
+    }
+
+    /// The lcore this many behind another one, in its process.
+    pub(super) fn beside(&self, lcore: usize, behind: usize) -> usize {
+        if self.pair().is_some() { lcore } else { (lcore + behind) % self.cpus }
     }
 
     /// The caller and its answerer.
@@ -85,6 +93,7 @@ impl Plan<'_> {
         let (pool, address) = (self.receives_into(), self.address());
         let [near_keys, far_keys] = self.options("ops", lcores[0], port);
         let asked: Vec<[usize; 3]> = port.options.iter().map(|options| [OPERATOR, 0, (options & 1).into()]).collect();
+        let by_address = *by_address || self.pair().is_some();
         let ends = match by_address {
             true => [format!("connect = \"{address}\""), format!("listen = \"{address}\"")],
             false => ["qops", "tops"].map(|other| format!("peer = \"port.{other}\"")),
@@ -97,7 +106,7 @@ impl Plan<'_> {
                 format!("ops_depth_wr = {}\nwindows = {windows}\n{immediates}", 2 * windows)
             }
         };
-        let mtu = if *by_address { String::new() } else { port.path_mtu_key() };
+        let mtu = if by_address { String::new() } else { port.path_mtu_key() };
         let keys =
             [format!("{near_keys}{mtu}ops_depth_wr = {depth}\nmax_sge = {max_sge}\n"), format!("{far_keys}{lends}")];
         for (at, name, node) in [(0, "tops", OPERATOR), (1, "qops", OWNER)] {
@@ -202,7 +211,7 @@ impl Plan<'_> {
                      is_steady = {is_steady} }}"
                 );
             }
-            ports.push(((lcores[1] + shard) % self.cpus, name, node, keys));
+            ports.push((self.beside(lcores[1], shard), name, node, keys));
         }
         for (lcore, name, node, keys) in &ports {
             line!(self, "[port.{name}]\nlcore = \"c{lcore}\"\ndevice = \"nic\"\ntransport = \"rc\"\n{keys}");
@@ -226,7 +235,7 @@ impl Plan<'_> {
 
     /// Rings of several priorities, with their producers and consumers, if there are two lcores.
     fn rush(&mut self, rush: &RushDraft) {
-        if self.cpus < 2 {
+        if self.cpus < 2 || self.pair().is_some() {
             return;
         }
         let RushDraft { lcore, seed, count, depth, priorities } = rush;

@@ -8,7 +8,7 @@ use verbline::prelude::*;
 
 use super::gate::Tag;
 use super::marks::{
-    Counters, DESK, DROPS, HELLO, LATE_NS, ON_PURPOSE, PART_BYTES, RETRY_NS, STAMP_BYTES, VISITOR, doors, stamp,
+    Counters, DESK, DROPS, LATE_NS, ON_PURPOSE, PART_BYTES, RETRY_NS, STAMP_BYTES, VISITOR, doors, is_hello, stamp,
 };
 
 const OUT: OutId = OutId(0);
@@ -306,7 +306,7 @@ impl Desk {
         let tag = Tag::of(peer.tag);
         self.book.tags[connection.slot()] = tag;
         let is_here = if self.params.has_gate { tag.allows(self.params.place) } else { tag == Tag::default() };
-        is_here && &*peer.private_data == HELLO.as_bytes()
+        is_here && is_hello(&peer.private_data)
     }
 
     /// Whether a packet has the mark of its connection, as the visitor was told it.

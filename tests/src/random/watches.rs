@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fastrand::Rng;
 use serde::Deserialize;
@@ -21,10 +21,9 @@ use verbline::prelude::*;
 use super::judge::Judge;
 use super::marks::{Counters, DROPS, LATE_NS, WATCHER};
 use super::parts::WatchDraft;
+use super::taps::wait_until;
 use super::text::{Plan, line};
 
-/// A thread looks so often whether it was heard.
-const LOOK: Duration = Duration::from_micros(20);
 /// It waits for no longer.
 const WAIT_MAX: Duration = Duration::from_secs(3);
 /// The most that it writes at once.
@@ -217,7 +216,7 @@ impl Writer {
         let (mut written, mut late) = (0, 0);
         loop {
             let open: Vec<usize> = (0..far.len()).filter(|at| is_left(&far[*at])).collect();
-            if open.is_empty() || late > 0 {
+            if open.is_empty() {
                 return late;
             }
             // Several are ready at once.
@@ -237,15 +236,15 @@ impl Writer {
                     written += 1;
                 }
             }
-            let began = Instant::now();
+            // One late wait is enough, and each takes a second; the stage still gets the rest.
+            let most = if late > 0 { Duration::ZERO } else { WAIT_MAX };
             // Acquire: pairs with the Release of `Watcher::fd_ready`.
-            while shared.heard.load(Ordering::Acquire) < written && began.elapsed() < WAIT_MAX {
-                if shared.is_over.load(Ordering::Relaxed) {
-                    return late;
-                }
-                thread::sleep(LOOK);
+            let is_heard = || shared.heard.load(Ordering::Acquire) >= written;
+            let waited = wait_until(|| is_heard() || shared.is_over.load(Ordering::Relaxed), most);
+            if shared.is_over.load(Ordering::Relaxed) {
+                return late;
             }
-            late += u64::from(began.elapsed() >= Duration::from_nanos(LATE_NS));
+            late += u64::from(waited >= Duration::from_nanos(LATE_NS));
             thread::sleep(Duration::from_nanos(rng.u64(..=self.pause_ns)));
         }
     }
