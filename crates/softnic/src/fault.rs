@@ -14,7 +14,7 @@ use crate::objects::device::DEVICES;
 use crate::objects::fabric;
 use crate::objects::guards;
 use crate::objects::qp_table::State;
-use crate::queues::inbound_filter::accept_from;
+use crate::queues::accept_from;
 
 /// Removes the device, and at once puts in another of the same name.
 ///

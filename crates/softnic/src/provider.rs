@@ -15,7 +15,7 @@
 //! writable as the man page says, memory that is registered stays mapped until it is deregistered,
 //! and work requests lead to valid lists.
 
-use crate::control::{create, membership, modify};
+use crate::control::{self, create, modify};
 use crate::data_path::carrier;
 use crate::data_path::poll;
 use crate::data_path::post_recv;
@@ -34,11 +34,9 @@ use crate::objects::device::{self, Device};
 use crate::objects::mr::{self, Mr};
 use crate::objects::mw;
 use crate::objects::object;
-use crate::objects::pd::present_pd;
-use crate::objects::pd::{self, Pd};
+use crate::objects::pd::{self, Pd, present_pd};
 use crate::objects::qp::Qp;
 use crate::objects::srq::{self, Srq};
-use crate::objects::thread_domain;
 use rdma_sys::*;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -252,10 +250,10 @@ verbs! { pub,
         if (*init_attr).comp_mask != 0 {
             return errno::null(libc::EOPNOTSUPP);
         }
-        thread_domain::alloc(Context::from_raw(context))
+        pd::alloc_td(Context::from_raw(context))
     }
     /// `ibv_dealloc_td(3)`. `EBUSY` while a parent domain refers to it.
-    fn ibv_dealloc_td(td: *mut ibv_td) -> c_int { freed(td, thread_domain::retire) }
+    fn ibv_dealloc_td(td: *mut ibv_td) -> c_int { freed(td, pd::retire_td) }
     /// `ibv_alloc_parent_domain(3)`. Regions registered in it or in its domain serve both.
     fn ibv_alloc_parent_domain(context: *mut ibv_context, attr: *mut ibv_parent_domain_init_attr) -> *mut ibv_pd {
         let attr = &*attr;
@@ -402,11 +400,11 @@ verbs! { pub,
     fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int { freed(ah, ah::retire) }
     /// `ibv_attach_mcast(3)`. The LID is ignored: groups are known by GID.
     fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
-        code(present((*qp).context).and_then(|_| membership::attach(Qp::from_raw(qp), &(*gid).raw)))
+        code(present((*qp).context).and_then(|_| control::attach(Qp::from_raw(qp), &(*gid).raw)))
     }
     /// `ibv_detach_mcast(3)`.
     fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
-        code(membership::detach(Qp::from_raw(qp), &(*gid).raw))
+        code(control::detach(Qp::from_raw(qp), &(*gid).raw))
     }
     /// `ibv_get_async_event(3)`. Blocks, unless the context's `async_fd` is `O_NONBLOCK`.
     fn ibv_get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int {

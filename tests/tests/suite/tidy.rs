@@ -30,7 +30,7 @@ const LONG: &[(&str, usize, &str)] = &[
     ("benches/src/bin/peers/groups.rs", 512, "a table: one function a comparison"),
     ("crates/engine/tests/suite/reconnect.rs", 470, "one test a way to lose a connection"),
     ("crates/mem/src/packet.rs", 446, "every method of a packet, each with its words"),
-    ("crates/softnic/src/objects/qp_table.rs", 483, "the table of states, and the check that reads it"),
+    ("crates/softnic/src/objects/qp_table.rs", 452, "the table of states, and the check that reads it"),
     ("crates/softnic/src/provider.rs", 452, "one function an entry of ibv_context_ops"),
     ("crates/softnic/tests/suite/harness/mod.rs", 536, "what every test of the C interface is made of"),
     ("crates/softnic/tests/suite/messages.rs", 579, "one test a rule of messages"),

@@ -17,7 +17,7 @@ use crate::objects::guards;
 use crate::objects::guards::Taken;
 use crate::objects::qp::{Attributes, Qp};
 use crate::objects::qp_table::{self, AttrMask, State};
-use crate::queues::inbound_filter::{ACCEPT_DATAGRAMS, AWAITS_FIRST, NOT_ESTABLISHED, SENDS_FIRST, accept_from};
+use crate::queues::{ACCEPT_DATAGRAMS, AWAITS_FIRST, NOT_ESTABLISHED, SENDS_FIRST, accept_from};
 use rdma_sys::*;
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;

@@ -13,7 +13,7 @@ use crate::objects::guards::Pinned;
 use crate::objects::mr::Mr;
 use crate::objects::mw::{self, Mw};
 use crate::objects::qp::Qp;
-use crate::queues::outcome::WrOutcome;
+use crate::queues::pending::WrOutcome;
 use crate::queues::wr::SendWr;
 use crate::signature::mkey;
 use rdma_sys::*;

@@ -19,7 +19,7 @@ use crate::objects::device::MTU_BYTES;
 use crate::objects::guards::Pinned;
 use crate::objects::qp::Qp;
 use crate::objects::qp_table::Transport;
-use crate::queues::outcome::WrOutcome;
+use crate::queues::pending::WrOutcome;
 use crate::queues::wr::MESSAGE_BYTES_MAX;
 use crate::queues::wr::{SendWr, sge_bytes};
 use rdma_sys::ibv_wr_opcode::*;

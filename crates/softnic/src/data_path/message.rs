@@ -14,7 +14,7 @@ use crate::data_path::sge_list::{Sources, Targets, move_all};
 use crate::data_path::signature::indirect;
 use crate::objects::guards::{Held, Pinned};
 use crate::objects::qp::Qp;
-use crate::queues::outcome::WrOutcome;
+use crate::queues::pending::WrOutcome;
 use crate::queues::wr::SendWr;
 use rdma_sys::*;
 

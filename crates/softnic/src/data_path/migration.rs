@@ -11,7 +11,7 @@ use crate::objects::device;
 use crate::objects::fabric;
 use crate::objects::guards::Pinned;
 use crate::objects::qp::Qp;
-use crate::queues::inbound_filter::accept_from;
+use crate::queues::accept_from;
 use rdma_sys::ibv_mig_state::{IBV_MIG_ARMED, IBV_MIG_MIGRATED, IBV_MIG_REARM};
 use rdma_sys::{ibv_ah_attr, ibv_qp_attr};
 use std::sync::atomic::Ordering;

@@ -15,7 +15,7 @@ use crate::data_path::signature::indirect;
 use crate::key_table;
 use crate::objects::guards::{Held, Pinned};
 use crate::objects::qp::Qp;
-use crate::queues::outcome::WrOutcome;
+use crate::queues::pending::WrOutcome;
 use crate::queues::wr::SendWr;
 use rdma_sys::*;
 use std::sync::atomic::{AtomicU64, Ordering};

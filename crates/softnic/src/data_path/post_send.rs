@@ -20,7 +20,7 @@ use crate::data_path::signature::configure;
 use crate::objects::Object;
 use crate::objects::mw::Mw;
 use crate::objects::qp::Qp;
-use crate::queues::outcome::WrOutcome;
+use crate::queues::pending::WrOutcome;
 use crate::queues::wr::SendWr;
 use rdma_sys::*;
 use std::ffi::c_int;

@@ -14,7 +14,7 @@ use crate::objects::fabric;
 use crate::objects::guards::Pinned;
 use crate::objects::qp::Qp;
 use crate::objects::qp_table::Transport;
-use crate::queues::inbound_filter::{AWAITS_FIRST, SENDS_FIRST};
+use crate::queues::{AWAITS_FIRST, SENDS_FIRST};
 use std::sync::atomic::Ordering;
 
 /// `flag`, on transports that compare numbers.

@@ -10,7 +10,7 @@ use crate::events::async_event::Kind;
 use crate::objects::guards::Pinned;
 use crate::objects::qp::Qp;
 use crate::objects::qp_table::Transport;
-use crate::queues::outcome::WrOutcome;
+use crate::queues::pending::WrOutcome;
 use rdma_sys::ibv_wc_status;
 use std::sync::atomic::Ordering;
 

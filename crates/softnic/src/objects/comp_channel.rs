@@ -6,18 +6,18 @@
 
 use crate::events::acknowledged::HandedOut;
 use crate::events::event_queue::EventQueue;
-use crate::objects::Object;
 use crate::objects::context::Context;
+use crate::objects::{Object, Users};
 use rdma_sys::*;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// `ibv_comp_channel` first, so that a pointer to one is a pointer to the other.
 #[repr(C)]
 pub(crate) struct Channel {
     raw: ibv_comp_channel,
     queue: EventQueue<Ready>,
-    users: AtomicU32,
+    /// The completion queues that use it.
+    pub(crate) users: Users,
 }
 
 // SAFETY: `raw` is the first field of a `repr(C)` struct.
@@ -33,16 +33,6 @@ struct Ready(*mut ibv_cq, *const HandedOut);
 unsafe impl Send for Ready {}
 
 impl Channel {
-    /// Counts a completion queue that begins or ends to use the channel.
-    pub(crate) fn count_user(&self, more: bool) {
-        // Relaxed: a count; `retire` comes after, by contract.
-        if more {
-            self.users.fetch_add(1, Ordering::Relaxed)
-        } else {
-            self.users.fetch_sub(1, Ordering::Relaxed)
-        };
-    }
-
     pub(crate) fn as_ptr(&self) -> *mut ibv_comp_channel {
         (&raw const self.raw).cast_mut()
     }
@@ -72,17 +62,14 @@ impl Channel {
 pub(crate) fn create(context: &Context) -> Result<*mut ibv_comp_channel, c_int> {
     let queue = EventQueue::new()?;
     let raw = ibv_comp_channel { context: context.as_ptr(), fd: queue.fd(), refcnt: 0 };
-    context.adopt();
-    Ok(Channel { raw, queue, users: AtomicU32::new(0) }.into_raw())
+    context.users.adopt();
+    Ok(Channel { raw, queue, users: Users::default() }.into_raw())
 }
 
 /// `ibv_destroy_comp_channel(3)`, up to freeing it. `EBUSY` while a completion queue uses it.
 pub(crate) fn retire(channel: &Channel) -> Result<(), c_int> {
-    // Relaxed: see `count_user`.
-    if channel.users.load(Ordering::Relaxed) != 0 {
-        return Err(libc::EBUSY);
-    }
+    channel.users.gone()?;
     // SAFETY: a context outlives its objects: `context::retire` refuses while there are any.
-    unsafe { Context::from_raw(channel.raw.context) }.release();
+    unsafe { Context::from_raw(channel.raw.context) }.users.release();
     Ok(())
 }

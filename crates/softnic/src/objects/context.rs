@@ -8,12 +8,12 @@
 
 use crate::copy::tuning;
 use crate::events::async_event::{AsyncEvents, Kind};
-use crate::objects::Object;
 use crate::objects::device::{self, Device};
+use crate::objects::{Object, Users};
 use rdma_sys::*;
 use std::ffi::c_int;
 use std::mem::offset_of;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 // `struct verbs_context` of libibverbs/verbs.h: `context` is its last field and `sz` "immediately
@@ -40,8 +40,8 @@ pub(crate) struct Context {
     verbs: verbs_context,
     pub(crate) device: &'static Device,
     pub(crate) events: AsyncEvents,
-    /// The number of objects in it.
-    pub(crate) objects: AtomicU32,
+    /// The objects in it.
+    pub(crate) users: Users,
     /// Whether its device was removed.
     removed: AtomicBool,
 }
@@ -91,18 +91,6 @@ impl Context {
         // Relaxed: see `remove`.
         self.removed.load(Ordering::Relaxed)
     }
-
-    /// Counts an object made in it.
-    pub(crate) fn adopt(&self) {
-        // Relaxed: a count; `retire` is called after, by contract.
-        self.objects.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Counts an object destroyed.
-    pub(crate) fn release(&self) {
-        // Relaxed: as in `adopt`.
-        self.objects.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// `ibv_open_device(3)`. `fill` sets the verbs in the table.
@@ -120,7 +108,7 @@ pub(crate) fn open(device: &'static Device, fill: impl FnOnce(&mut verbs_context
     context.num_comp_vectors = 1;
     context.abi_compat = usize::MAX as *mut _;
     let context =
-        Context { verbs, device, events, objects: AtomicU32::new(0), removed: AtomicBool::new(false) }.into_raw();
+        Context { verbs, device, events, users: Users::default(), removed: AtomicBool::new(false) }.into_raw();
     // SAFETY: the context's mutex, which nobody uses yet. rdma-sys's type is as large as libc's
     // (same header).
     unsafe { libc::pthread_mutex_init((&raw mut (*context).mutex).cast(), std::ptr::null()) };
@@ -131,10 +119,7 @@ pub(crate) fn open(device: &'static Device, fill: impl FnOnce(&mut verbs_context
 
 /// `ibv_close_device(3)`, up to freeing it. Refuses with `EBUSY` while objects of it exist.
 pub(crate) fn retire(context: &Context) -> Result<(), c_int> {
-    // Relaxed: see `adopt`.
-    if context.objects.load(Ordering::Relaxed) != 0 {
-        return Err(libc::EBUSY);
-    }
+    context.users.gone()?;
     all().retain(|listed| !std::ptr::eq(listed.0, context));
     Ok(())
 }

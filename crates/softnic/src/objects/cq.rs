@@ -7,11 +7,11 @@
 
 use crate::events::acknowledged::{Fields, HandedOut};
 use crate::events::async_event::Subject;
-use crate::objects::Object;
 use crate::objects::comp_channel::Channel;
 use crate::objects::context::Context;
 use crate::objects::device;
 use crate::objects::guards;
+use crate::objects::{Object, Users};
 use crate::queues::due::Tally;
 use crate::queues::pending::StalledQps;
 use crossbeam_utils::CachePadded;
@@ -42,8 +42,9 @@ pub(crate) struct Cq {
     pub(crate) stalled: StalledQps,
     pub(crate) comp_handed_out: HandedOut,
     pub(crate) async_handed_out: HandedOut,
-    users: AtomicU32,
     pub(crate) tally: Tally,
+    /// The queue pairs that use it.
+    pub(crate) users: Users,
 }
 
 /// State of the polling thread only.
@@ -135,16 +136,6 @@ impl Cq {
         self.channel.map(|channel| unsafe { channel.as_ref() })
     }
 
-    /// Counts a queue pair that begins or ends to use the queue.
-    pub(crate) fn count_user(&self, more: bool) {
-        // Relaxed: a count; `retire` comes after, by contract.
-        if more {
-            self.users.fetch_add(1, Ordering::Relaxed)
-        } else {
-            self.users.fetch_sub(1, Ordering::Relaxed)
-        };
-    }
-
     /// Gives a mailbox to a queue pair, if one is left. Under the control lock.
     pub(crate) fn attach(&self, qpn: u32) -> Option<&Mailbox> {
         // Relaxed, all: under the lock; a poller that sees it late looks late, and the queue pair
@@ -202,8 +193,8 @@ pub(crate) fn create(
         stalled: StalledQps::default(),
         comp_handed_out: HandedOut::default(),
         async_handed_out: HandedOut::default(),
-        users: AtomicU32::new(0),
         tally: Tally::new(cqe as u32),
+        users: Users::default(),
     }
     .into_raw();
     // SAFETY: made just above.
@@ -211,9 +202,9 @@ pub(crate) fn create(
     // Mutex and condition are shared by both counters.
     this.notifications().init();
     if let Some(channel) = channel {
-        channel.count_user(true);
+        channel.users.adopt();
     }
-    context.adopt();
+    context.users.adopt();
     guards::register(&[&this.polling.guard]);
     Ok(cq)
 }
@@ -246,19 +237,16 @@ impl Poller<'_> {
 /// `ibv_destroy_cq(3)`, up to freeing it. `EBUSY` while a queue pair uses it. Waits until its
 /// events are acknowledged.
 pub(crate) fn retire(cq: &Cq) -> Result<(), c_int> {
-    // Relaxed: see `count_user`.
-    if cq.users.load(Ordering::Relaxed) != 0 {
-        return Err(libc::EBUSY);
-    }
+    cq.users.gone()?;
     // Queue pairs that used it are gone; a thread that is still inside a guard with it leaves now.
     guards::quiesce(guards::Taken::Other);
     if let Some(channel) = cq.channel() {
         cq.notifications().wait(channel.forget(cq.as_ptr(), &cq.comp_handed_out));
-        channel.count_user(false);
+        channel.users.release();
     }
     cq.context().events.forget(cq);
     guards::unregister(&[&cq.polling.guard]);
     cq.tally.keep();
-    cq.context().release();
+    cq.context().users.release();
     Ok(())
 }

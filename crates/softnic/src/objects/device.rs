@@ -134,14 +134,14 @@ impl Device {
             | cap::IBV_DEVICE_MEM_WINDOW_TYPE_2B
             | cap::IBV_DEVICE_SRQ_RESIZE;
         let flags = if self.migrates_paths() { flags | cap::IBV_DEVICE_AUTO_PATH_MIG } else { flags };
+        // SAFETY: integers, for which zero is a value: none of that.
+        let none: ibv_device_attr = unsafe { std::mem::zeroed() };
         ibv_device_attr {
             fw_ver: text(env!("CARGO_PKG_VERSION")),
             node_guid: self.guid(),
             sys_image_guid: self.guid(),
             max_mr_size: u64::MAX >> 1,
             page_size_cap: 0xffff_f000,
-            vendor_id: 0,
-            vendor_part_id: 0,
             hw_ver: 1,
             max_qp: QPS_MAX as c_int,
             max_qp_wr: QP_WR_MAX as c_int,
@@ -153,28 +153,20 @@ impl Device {
             max_mr: crate::key_table::KEYS_MAX as c_int,
             max_pd: 1 << 20,
             max_qp_rd_atom: c_int::from(RD_ATOMIC_MAX),
-            max_ee_rd_atom: 0,
             max_res_rd_atom: c_int::MAX,
             max_qp_init_rd_atom: c_int::from(RD_ATOMIC_MAX),
-            max_ee_init_rd_atom: 0,
             atomic_cap: ibv_atomic_cap::IBV_ATOMIC_GLOB,
-            max_ee: 0,
-            max_rdd: 0,
             max_mw: crate::key_table::KEYS_MAX as c_int,
-            max_raw_ipv6_qp: 0,
-            max_raw_ethy_qp: 0,
             max_mcast_grp: 1 << 16,
             max_mcast_qp_attach: MCAST_ATTACH_MAX as c_int,
             max_total_mcast_qp_attach: 1 << 20,
             max_ah: 1 << 20,
-            max_fmr: 0,
-            max_map_per_fmr: 0,
             max_srq: 1 << 20,
             max_srq_wr: QP_WR_MAX as c_int,
             max_srq_sge: SGE_MAX as c_int,
             max_pkeys: 1,
-            local_ca_ack_delay: 0,
             phys_port_cnt: PORT,
+            ..none
         }
     }
 

@@ -17,7 +17,33 @@ pub(crate) mod qp;
 pub mod qp_table;
 pub(crate) mod srq;
 pub(crate) mod srq_entries;
-pub(crate) mod thread_domain;
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A count of the objects that refer to an object, which isn't destroyed before them.
+#[derive(Debug, Default)]
+pub(crate) struct Users(AtomicU32);
+
+impl Users {
+    /// Counts an object that refers to it.
+    pub(crate) fn adopt(&self) {
+        // Relaxed: a count; a `retire` comes after, by contract.
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts an object that no longer does.
+    pub(crate) fn release(&self) {
+        // Relaxed: as in `adopt`.
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// `EBUSY` while there are any.
+    pub(crate) fn gone(&self) -> Result<(), c_int> {
+        // Relaxed: as in `adopt`.
+        if self.0.load(Ordering::Relaxed) == 0 { Ok(()) } else { Err(libc::EBUSY) }
+    }
+}
 
 /// An object that programs hold by pointer: `Raw` is libibverbs' struct, and lies in `Self`.
 ///

@@ -3,10 +3,13 @@
 //! Guarantees: a domain's number is never used again, so a key of a deallocated domain matches
 //! nothing. A domain with objects isn't deallocated (`EBUSY`). A parent domain is its domain under
 //! another handle, with the same number, so a region registered in one serves both.
+//!
+//! A thread domain, a caller's promise that one thread at a time uses the objects of each, isn't
+//! deallocated while a parent domain refers to it. It has no other effect: posting never takes a
+//! lock, so there is none to omit.
 
-use crate::objects::Object;
 use crate::objects::context::{Context, present};
-use crate::objects::thread_domain::ThreadDomain;
+use crate::objects::{Object, Users};
 use crate::queues::rq::Rq;
 use rdma_sys::*;
 use std::collections::BTreeSet;
@@ -21,7 +24,7 @@ pub(crate) struct Pd {
     raw: ibv_pd,
     /// The number that keys and queue pairs compare.
     pub(crate) id: u32,
-    users: AtomicU32,
+    users: Users,
     /// The parts of a parent domain. The thread domain may be absent.
     parts: Option<(NonNull<Pd>, Option<NonNull<ThreadDomain>>)>,
     /// Receive queues whose senders rely on capacities granted by keys of this domain.
@@ -45,16 +48,14 @@ impl Pd {
 
     /// Counts an object that refers to it.
     pub(crate) fn adopt(&self) {
-        // Relaxed: a count; `retire` comes after, by contract.
-        self.users.fetch_add(1, Ordering::Relaxed);
-        self.context().adopt();
+        self.users.adopt();
+        self.context().users.adopt();
     }
 
     /// Counts an object that no longer does.
     pub(crate) fn release(&self) {
-        // Relaxed: as in `adopt`.
-        self.users.fetch_sub(1, Ordering::Relaxed);
-        self.context().release();
+        self.users.release();
+        self.context().users.release();
     }
 
     /// Makes [`Pd::distrust`] go through this queue's receives from now on.
@@ -98,9 +99,9 @@ pub(crate) fn alloc(context: &Context) -> Result<*mut ibv_pd, c_int> {
         NEXT.store(0, Ordering::Relaxed);
         return Err(libc::ENOMEM);
     }
-    context.adopt();
+    context.users.adopt();
     let raw = ibv_pd { context: context.as_ptr(), handle: id };
-    Ok(Pd { raw, id, users: AtomicU32::new(0), parts: None, receive_queues: Mutex::default() }.into_raw())
+    Ok(Pd { raw, id, users: Users::default(), parts: None, receive_queues: Mutex::default() }.into_raw())
 }
 
 /// The protection domain if its device is still there; `EIO` otherwise.
@@ -116,30 +117,54 @@ pub(crate) unsafe fn present_pd<'a>(pd: *mut ibv_pd) -> Result<&'a Pd, c_int> {
 pub(crate) fn alloc_parent(context: &Context, base: &Pd, td: Option<&ThreadDomain>) -> *mut ibv_pd {
     base.adopt();
     if let Some(td) = td {
-        td.adopt();
+        td.users.adopt();
     }
     let raw = ibv_pd { context: context.as_ptr(), handle: base.id };
     let parts = Some((NonNull::from(base), td.map(NonNull::from)));
-    Pd { raw, id: base.id, users: AtomicU32::new(0), parts, receive_queues: Mutex::default() }.into_raw()
+    Pd { raw, id: base.id, users: Users::default(), parts, receive_queues: Mutex::default() }.into_raw()
 }
 
 /// `ibv_dealloc_pd(3)`, of a parent domain too, up to freeing it.
 pub(crate) fn retire(pd: &Pd) -> Result<(), c_int> {
-    // Relaxed: see `adopt`.
-    if pd.users.load(Ordering::Relaxed) != 0 {
-        return Err(libc::EBUSY);
-    }
+    pd.users.gone()?;
     match pd.parts {
-        None => pd.context().release(),
+        None => pd.context().users.release(),
         Some((base, td)) => {
             // SAFETY: both are alive: they can't be deallocated while the parent domain refers to
             // them, up to here.
             let (base, td) = unsafe { (base.as_ref(), td.map(|td| td.as_ref())) };
             base.release();
             if let Some(td) = td {
-                td.release();
+                td.users.release();
             }
         }
     }
+    Ok(())
+}
+
+/// `ibv_td` first, so that a pointer to one is a pointer to the other.
+#[repr(C)]
+pub(crate) struct ThreadDomain {
+    raw: ibv_td,
+    /// The parent domains that refer to it.
+    pub(crate) users: Users,
+}
+
+// SAFETY: `raw` is the first field of a `repr(C)` struct.
+unsafe impl Object for ThreadDomain {
+    type Raw = ibv_td;
+}
+
+/// `ibv_alloc_td(3)`.
+pub(crate) fn alloc_td(context: &Context) -> *mut ibv_td {
+    context.users.adopt();
+    ThreadDomain { raw: ibv_td { context: context.as_ptr() }, users: Users::default() }.into_raw()
+}
+
+/// `ibv_dealloc_td(3)`, up to freeing it.
+pub(crate) fn retire_td(td: &ThreadDomain) -> Result<(), c_int> {
+    td.users.gone()?;
+    // SAFETY: a context outlives its objects: `context::retire` refuses while there are any.
+    unsafe { Context::from_raw(td.raw.context) }.users.release();
     Ok(())
 }

@@ -7,13 +7,13 @@
 
 use crate::events::acknowledged::{Fields, HandedOut};
 use crate::events::async_event::Subject;
-use crate::objects::Object;
 use crate::objects::context::Context;
 use crate::objects::cq::Cq;
 use crate::objects::device::Device;
 use crate::objects::pd::Pd;
 use crate::objects::qp_table::{State, Transport};
 use crate::objects::srq::Srq;
+use crate::objects::{Object, Users};
 use crate::queues::rq::Rq;
 use crate::queues::sq::Sq;
 use crate::queues::wqe::Wqe;
@@ -100,10 +100,10 @@ const _: () = assert!(offset_of!(Qp, comp_mask) == size_of::<ibv_qp_ex>() && off
 
 /// The fields that a sender reads of its destination: lines with many readers and hardly any
 /// writes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Inbound {
-    /// The senders to accept messages from, see `inbound_filter`; 0 for none.
+    /// The senders to accept messages from, see `queues`; 0 for none.
     pub(crate) accept: AtomicU32,
     /// Changes at each reset; marks completions.
     pub(crate) tag: AtomicU32,
@@ -167,16 +167,6 @@ impl Qp {
     ) -> Qp {
         let Parts { domain, send_cq, recv_cq, srq } = parts;
         let has_mailbox = transport != Transport::Ud && srq.is_none();
-        let inbound = Inbound {
-            accept: AtomicU32::new(0),
-            tag: AtomicU32::new(0),
-            access: AtomicU32::new(0),
-            qkey: AtomicU32::new(0),
-            min_rnr_timer: AtomicU32::new(0),
-            max_dest_rd_atomic: AtomicU32::new(0),
-            rq_psn: AtomicU32::new(0),
-            attention: Attention::new(),
-        };
         let inline_bytes = offload.configuration_bytes.max(cap.max_inline_data as usize);
         let qp = Qp {
             raw: UnsafeCell::new(raw),
@@ -193,7 +183,7 @@ impl Qp {
             srq: srq.map(NonNull::from),
             mailbox: if has_mailbox { recv_cq.attach(qpn).map(NonNull::from) } else { None },
             state: CachePadded::new(AtomicU32::new(State::Reset.raw())),
-            inbound: CachePadded::new(inbound),
+            inbound: CachePadded::default(),
             sq: Sq::new(&cap, inline_bytes),
             rq: Rq::new(&cap),
             async_handed_out: HandedOut::default(),
@@ -204,10 +194,10 @@ impl Qp {
         };
         qp.new_tag();
         domain.adopt();
-        qp.count_uses(true);
         qp.sq.due.join(&send_cq.tally);
         qp.rq.due.join(&recv_cq.tally);
         qp.srq().iter().for_each(|srq| srq.due.join(&recv_cq.tally));
+        qp.used().for_each(Users::adopt);
         qp
     }
 
@@ -225,7 +215,7 @@ impl Qp {
     pub(crate) fn leave_parts(&self) {
         self.sq.due.clear();
         self.rq.due.clear();
-        self.count_uses(false);
+        self.used().for_each(Users::release);
         self.domain().remove(&self.rq);
         self.domain().release();
     }
@@ -236,12 +226,9 @@ impl Qp {
         unsafe { Pd::from_raw((*self.raw()).pd) }
     }
 
-    fn count_uses(&self, more: bool) {
-        self.send_cq().count_user(more);
-        self.recv_cq().count_user(more);
-        if let Some(srq) = self.srq() {
-            srq.count_user(more);
-        }
+    /// The counts of the queues that it uses.
+    fn used(&self) -> impl Iterator<Item = &Users> {
+        [&self.send_cq().users, &self.recv_cq().users].into_iter().chain(self.srq().map(|srq| &srq.users))
     }
 
     /// The guards that `guards::quiesce` waits for.

@@ -191,10 +191,11 @@ impl fmt::Display for Transport {
 }
 
 /// A queue pair's state (`enum ibv_qp_state`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum State {
     /// Just created, or reset: nothing can be posted.
+    #[default]
     Reset = raw_state::IBV_QPS_RESET,
     /// Receives can be posted, nothing is received.
     Init = raw_state::IBV_QPS_INIT,
@@ -289,8 +290,14 @@ impl Transition {
     }
 
     const fn bare(from: State, to: State) -> Transition {
-        let none = Attributes::NONE;
-        Transition { from, to, rc: none, uc: none, ud: none, raw_packet: none }
+        Transition::optional(from, to, [AttrMask::NONE; 4])
+    }
+
+    /// A transition that requires nothing, with the optional attributes of each transport.
+    const fn optional(from: State, to: State, [rc, uc, ud, raw_packet]: [AttrMask; 4]) -> Transition {
+        let [rc, uc] = [Attributes::optional(rc), Attributes::optional(uc)];
+        let [ud, raw_packet] = [Attributes::optional(ud), Attributes::optional(raw_packet)];
+        Transition { from, to, rc, uc, ud, raw_packet }
     }
 }
 
@@ -332,14 +339,7 @@ pub const TABLE: &[Transition] = &{
         },
         Transition::bare(Init, Reset),
         Transition::bare(Init, Err),
-        Transition {
-            from: Init,
-            to: Init,
-            rc: At::optional(PKEY_PORT_ACCESS),
-            uc: At::optional(PKEY_PORT_ACCESS),
-            ud: At::optional(PKEY_PORT_QKEY),
-            raw_packet: At::NONE,
-        },
+        Transition::optional(Init, Init, [PKEY_PORT_ACCESS, PKEY_PORT_ACCESS, PKEY_PORT_QKEY, A::NONE]),
         Transition {
             from: Init,
             to: Rtr,
@@ -363,50 +363,19 @@ pub const TABLE: &[Transition] = &{
         },
         Transition::bare(Rts, Reset),
         Transition::bare(Rts, Err),
-        Transition {
-            from: Rts,
-            to: Rts,
-            rc: At::optional(TO_RTS_RC),
-            uc: At::optional(TO_RTS_UC),
-            ud: At::optional(TO_RTS_UD),
-            raw_packet: At::optional(A::RATE_LIMIT),
-        },
-        Transition {
-            from: Rts,
-            to: Sqd,
-            rc: At::optional(A::EN_SQD_ASYNC_NOTIFY),
-            uc: At::optional(A::EN_SQD_ASYNC_NOTIFY),
-            ud: At::optional(A::EN_SQD_ASYNC_NOTIFY),
-            raw_packet: At::NONE,
-        },
+        Transition::optional(Rts, Rts, [TO_RTS_RC, TO_RTS_UC, TO_RTS_UD, A::RATE_LIMIT]),
+        Transition::optional(
+            Rts,
+            Sqd,
+            [A::EN_SQD_ASYNC_NOTIFY, A::EN_SQD_ASYNC_NOTIFY, A::EN_SQD_ASYNC_NOTIFY, A::NONE],
+        ),
         Transition::bare(Sqd, Reset),
         Transition::bare(Sqd, Err),
-        Transition {
-            from: Sqd,
-            to: Rts,
-            rc: At::optional(TO_RTS_RC),
-            uc: At::optional(TO_RTS_UC),
-            ud: At::optional(TO_RTS_UD),
-            raw_packet: At::NONE,
-        },
-        Transition {
-            from: Sqd,
-            to: Sqd,
-            rc: At::optional(IN_SQD_RC),
-            uc: At::optional(IN_SQD_UC),
-            ud: At::optional(A::PKEY_INDEX.with(A::QKEY)),
-            raw_packet: At::NONE,
-        },
+        Transition::optional(Sqd, Rts, [TO_RTS_RC, TO_RTS_UC, TO_RTS_UD, A::NONE]),
+        Transition::optional(Sqd, Sqd, [IN_SQD_RC, IN_SQD_UC, A::PKEY_INDEX.with(A::QKEY), A::NONE]),
         Transition::bare(Sqe, Reset),
         Transition::bare(Sqe, Err),
-        Transition {
-            from: Sqe,
-            to: Rts,
-            rc: At::NONE,
-            uc: At::optional(A::CUR_STATE.with(A::ACCESS_FLAGS)),
-            ud: At::optional(TO_RTS_UD),
-            raw_packet: At::NONE,
-        },
+        Transition::optional(Sqe, Rts, [A::NONE, A::CUR_STATE.with(A::ACCESS_FLAGS), TO_RTS_UD, A::NONE]),
         Transition::bare(Err, Reset),
         Transition::bare(Err, Err),
     ]

@@ -12,12 +12,12 @@
 use crate::events::acknowledged::{Fields, HandedOut};
 use crate::events::async_event::{Kind, Subject};
 use crate::key_table::{self, RegionKey};
-use crate::objects::Object;
 use crate::objects::context::Context;
 use crate::objects::device;
 use crate::objects::guards::{Taken, quiesce};
 use crate::objects::pd::Pd;
 use crate::objects::srq_entries::Entries;
+use crate::objects::{Object, Users};
 use crate::queues::due::Due;
 use crate::queues::wqe::Wqe;
 use crate::queues::wr::RecvWr;
@@ -25,7 +25,6 @@ use rdma_sys::*;
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicU32, Ordering};
 use verbline_sync::lock::SpinLock;
 
 /// `ibv_srq` first, so that a pointer to one is a pointer to the other.
@@ -37,8 +36,9 @@ pub(crate) struct Srq {
     pub(crate) wqes: Entries,
     queue: SpinLock<Queue>,
     async_handed_out: HandedOut,
-    users: AtomicU32,
     pub(crate) due: Due,
+    /// The queue pairs that use it.
+    pub(crate) users: Users,
 }
 
 // SAFETY: `raw` is shared as libibverbs shares it; the queue is under its lock.
@@ -84,16 +84,6 @@ impl Srq {
         // SAFETY: written at creation only; the context outlives its objects: `context::retire`
         // refuses while there are any.
         unsafe { Context::from_raw((*self.raw.get()).context) }
-    }
-
-    /// Counts a queue pair that begins or ends to use the queue.
-    pub(crate) fn count_user(&self, more: bool) {
-        // Relaxed: a count; `retire` comes after, by contract.
-        if more {
-            self.users.fetch_add(1, Ordering::Relaxed)
-        } else {
-            self.users.fetch_sub(1, Ordering::Relaxed)
-        };
     }
 
     /// Takes a receive for a message to queue pair `qpn`.
@@ -225,8 +215,8 @@ pub(crate) fn create(domain: &Pd, init: &mut ibv_srq_init_attr) -> Result<*mut i
         wqes: Entries::new(max_wr, max_sge),
         queue: SpinLock::new(Queue::new(max_wr)),
         async_handed_out: HandedOut::default(),
-        users: AtomicU32::new(0),
         due: Due::default(),
+        users: Users::default(),
     }
     .into_raw();
     // SAFETY: made just above.
@@ -279,10 +269,7 @@ pub(crate) fn query(srq: &Srq) -> ibv_srq_attr {
 /// `ibv_destroy_srq(3)`, up to freeing it. `EBUSY` while a queue pair uses it. Waits until its
 /// events are acknowledged.
 pub(crate) fn retire(srq: &Srq) -> Result<(), c_int> {
-    // Relaxed: see `count_user`.
-    if srq.users.load(Ordering::Relaxed) != 0 {
-        return Err(libc::EBUSY);
-    }
+    srq.users.gone()?;
     quiesce(Taken::Other);
     srq.context().events.forget(srq);
     srq.due.clear();

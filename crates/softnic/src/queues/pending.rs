@@ -1,17 +1,40 @@
-//! Send work requests that have to wait: for a receive, for a peer, for the queue pair to leave
-//! SQD.
+//! The outcome of carrying out a work request, and send work requests that have to wait: for a
+//! receive, for a peer, for the queue pair to leave SQD.
 //!
 //! Guarantees: they are kept in order, with their inline data, in memory reserved at creation.
 //! `data_path::progress` carries them out.
 
 use crate::copy;
-use crate::queues::outcome::Why;
 use crate::queues::timer;
 use crate::queues::wr::{self, SendWr, sge_bytes};
 use rdma_sys::*;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
 use verbline_sync::lock::SpinLock;
+
+/// The outcome of a work request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum WrOutcome {
+    /// Carried out; the number of bytes.
+    Done(u64),
+    /// Carried out; the number of bytes. The queue stops behind it.
+    Stopped(u64),
+    /// It has configured a key.
+    Configured,
+    /// It can't be carried out yet.
+    Wait(Why),
+    /// It failed, with an `ibv_wc_status`.
+    Failed(u32),
+}
+
+/// The condition that a work request waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// A posted receive; the receiver's `min_rnr_timer`.
+    NoReceive(u32),
+    /// A peer that accepts our messages.
+    NoPeer,
+}
 
 /// The pending work requests of one send queue: positions `head` to `tail`.
 #[derive(Debug)]

@@ -3,8 +3,8 @@
 //! Guarantees: a slot is free again once the completion of its work request, or of a later one, was
 //! polled.
 
+use crate::queues::SENDS_FIRST;
 use crate::queues::due::Due;
-use crate::queues::inbound_filter::SENDS_FIRST;
 use crate::queues::pending::Pending;
 use crossbeam_utils::CachePadded;
 use rdma_sys::ibv_qp_cap;
@@ -159,33 +159,34 @@ impl Sq {
     /// Closes the fast path: the state is no longer RTS.
     pub(crate) fn close(&self) {
         // AcqRel: pairs with the Acquire in `is_open`.
-        self.gate.fetch_or(NOT_RTS, Ordering::AcqRel);
+        self.set_gate(NOT_RTS, true);
     }
 
     /// Opens it: the state is RTS.
     pub(crate) fn open(&self) {
         // AcqRel: writes of the move to RTS are before.
-        self.gate.fetch_and(!NOT_RTS, Ordering::AcqRel);
+        self.set_gate(NOT_RTS, false);
     }
 
     /// Sets whether work requests are pending. Under the lock of `pending`.
     pub(crate) fn set_stalled(&self, stalled: bool) {
         // AcqRel: the effects of pending work requests are before the fast path opens; pairs with
         // `is_open`.
-        if stalled {
-            self.gate.fetch_or(STALLED, Ordering::AcqRel);
-        } else {
-            self.gate.fetch_and(!STALLED, Ordering::AcqRel);
-        }
+        self.set_gate(STALLED, stalled);
     }
 
     /// Control path: sets whether the queue pair is carried.
     pub(crate) fn set_carried(&self, is_carried: bool) {
         // AcqRel: the carrier has the queue pair before it is posted to; pairs with `is_carried`.
-        if is_carried {
-            self.gate.fetch_or(CARRIED, Ordering::AcqRel);
+        self.set_gate(CARRIED, is_carried);
+    }
+
+    /// The ordering's reason stands beside each caller.
+    fn set_gate(&self, bit: u32, is_set: bool) {
+        if is_set {
+            self.gate.fetch_or(bit, Ordering::AcqRel);
         } else {
-            self.gate.fetch_and(!CARRIED, Ordering::AcqRel);
+            self.gate.fetch_and(!bit, Ordering::AcqRel);
         }
     }
 

@@ -8,18 +8,6 @@ use crate::signature::domain::BLOCK_BYTES_MAX;
 use crate::signature::flow::{BadBlock, Flow};
 use std::mem::MaybeUninit;
 
-/// Takes the converted bytes.
-pub(crate) trait Sink {
-    /// Takes the next bytes.
-    fn take(&mut self, bytes: &[u8]);
-}
-
-impl<F: FnMut(&[u8])> Sink for F {
-    fn take(&mut self, bytes: &[u8]) {
-        self(bytes);
-    }
-}
-
 /// See the [module](self).
 pub(crate) struct Converter {
     flow: Flow,
@@ -76,7 +64,7 @@ impl Converter {
         stages: &mut Stages,
         mut from: *const u8,
         mut len: usize,
-        sink: &mut impl Sink,
+        sink: &mut impl FnMut(&[u8]),
     ) {
         let block_bytes = self.block_bytes();
         while len > 0 {
@@ -103,7 +91,7 @@ impl Converter {
     }
 
     /// Converts a complete block of the input domain.
-    fn block(&mut self, stages: &mut Stages, sink: &mut impl Sink) {
+    fn block(&mut self, stages: &mut Stages, sink: &mut impl FnMut(&[u8])) {
         let Stages { input: whole, output: staged } = stages;
         let all = whole.bytes();
         let data_bytes = self.flow.input.map_or(all.len(), |domain| domain.block_bytes as usize);
@@ -120,9 +108,9 @@ impl Converter {
                     data = &data[step..];
                     if staged.len == output.block_bytes as usize {
                         let block = staged.bytes();
-                        sink.take(block);
+                        sink(block);
                         let made = Flow::generate(&output, self.output_index, block);
-                        sink.take(&output.write(made)[..output.protection_bytes() as usize]);
+                        sink(&output.write(made)[..output.protection_bytes() as usize]);
                         staged.len = 0;
                         self.output_index += 1;
                     }
@@ -133,9 +121,9 @@ impl Converter {
                 // With one domain only, its blocks are counted.
                 let index = if input.is_some() { index } else { self.output_index };
                 let (made, fault) = self.flow.block(index, data, field);
-                sink.take(data);
+                sink(data);
                 if let Some(output) = output {
-                    sink.take(&output.write(made)[..output.protection_bytes() as usize]);
+                    sink(&output.write(made)[..output.protection_bytes() as usize]);
                     self.output_index += 1;
                 }
                 fault

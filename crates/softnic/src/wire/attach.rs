@@ -4,7 +4,7 @@ use crate::data_path::carrier;
 use crate::objects::device;
 use crate::objects::fabric;
 use crate::wire::device_wire::Wire;
-use crate::wire::gid::gid_of;
+use crate::wire::gid_of;
 use crate::wire::management;
 use crate::wire::neighbours;
 use crate::wire::socket::Link;

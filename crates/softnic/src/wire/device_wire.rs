@@ -3,7 +3,7 @@
 use crate::objects::device::{self, Device};
 use crate::objects::fabric;
 use crate::wire::counters::{LinkCounters, QpIncidents};
-use crate::wire::doorbell::Doorbell;
+use crate::wire::descriptors::Doorbell;
 use crate::wire::neighbours::Slice;
 use crate::wire::poll_turn::Inner;
 use crate::wire::socket::Link;

@@ -6,8 +6,8 @@
 
 use crate::objects::mcast::{self, Group};
 use crate::wire::arrivals::Asking;
-use crate::wire::gid::{address_of, gid_of};
 use crate::wire::socket::GroupSocket;
+use crate::wire::{address_of, gid_of};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 

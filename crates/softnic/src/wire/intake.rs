@@ -9,7 +9,7 @@ use crate::data_path::errors::Errors;
 use crate::objects::device::Device;
 use crate::objects::fabric::{self, slice_of};
 use crate::objects::guards::Pinned;
-use crate::wire::gid::gid_of;
+use crate::wire::gid_of;
 use crate::wire::management::{Management, Whose};
 use crate::wire::memory::Keys;
 use crate::wire::neighbours::Neighbours;

@@ -10,7 +10,7 @@ use crate::key_table::{self, LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRI
 use crate::objects::device::SGE_MAX;
 use crate::objects::fabric;
 use crate::objects::guards::Pinned;
-use crate::queues::outcome::WrOutcome;
+use crate::queues::pending::WrOutcome;
 use crate::queues::wr::sge_bytes;
 use rdma_sys::ibv_wr_opcode::{IBV_WR_BIND_MW, IBV_WR_LOCAL_INV};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -28,10 +28,8 @@ mod calls;
 mod carrier_impl;
 mod connection;
 mod counters;
+mod descriptors;
 mod device_wire;
-mod doorbell;
-mod epoll;
-mod gid;
 mod groups;
 mod intake;
 mod management;
@@ -53,3 +51,19 @@ pub use device_wire::Wire;
 pub use management::{News, Terms};
 pub use verbline_roce::cm::PortSpace;
 pub use verbline_roce::transport::{Counters, Discard, Incidents};
+
+use std::net::{IpAddr, Ipv6Addr};
+
+/// The address in a GID.
+fn address_of(gid: [u8; 16]) -> IpAddr {
+    let v6 = Ipv6Addr::from(gid);
+    v6.to_ipv4_mapped().map_or(IpAddr::V6(v6), IpAddr::V4)
+}
+
+/// The GID of an address.
+fn gid_of(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}

@@ -11,10 +11,10 @@
 
 use crate::objects::fabric::SLICE_BITS;
 use crate::wire::counters::LinkTallies;
-use crate::wire::epoll::Epoll;
-use crate::wire::gid::{address_of, gid_of};
+use crate::wire::descriptors::Epoll;
 use crate::wire::seat::{Channel, Seat, Unaccepted};
 use crate::wire::socket::{DATAGRAM_BYTES_MAX, Link};
+use crate::wire::{address_of, gid_of};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};

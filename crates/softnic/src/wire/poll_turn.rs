@@ -12,7 +12,7 @@ use crate::objects::fabric;
 use crate::objects::guards::Pinned;
 use crate::queues::timer;
 use crate::wire::arrivals::{Arrivals, Asking};
-use crate::wire::gid::gid_of;
+use crate::wire::gid_of;
 use crate::wire::groups::{Groups, Joined};
 use crate::wire::intake::{self, Intake, arrived};
 use crate::wire::management::{self, Management};

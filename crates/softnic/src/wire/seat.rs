@@ -6,6 +6,7 @@
 //! ends of a channel are of one user: each end refuses another user's process, by the kernel's
 //! report of the other end (SO_PEERCRED).
 
+use crate::wire::descriptors::{check, made};
 use crate::wire::socket::BUFFER_BYTES;
 use std::io;
 use std::mem::{offset_of, size_of, zeroed};
@@ -120,11 +121,8 @@ impl AsFd for Channel {
 
 fn socket() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    // SAFETY: no pointer is passed.
-    let fd = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
-    check(fd)?;
-    // SAFETY: made just above, and nobody else has it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    // SAFETY: no pointer is passed, and the descriptor is new.
+    unsafe { made(libc::socket(libc::AF_UNIX, kind, 0)) }
 }
 
 /// The address of an abstract name: it begins with a zero, and has no file.
@@ -135,8 +133,4 @@ fn address(name: &str) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
     let room = address.sun_path.get_mut(1..=name.len()).ok_or(io::ErrorKind::InvalidInput)?;
     room.iter_mut().zip(name.bytes()).for_each(|(to, byte)| *to = byte as libc::c_char);
     Ok((address, (offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len()) as libc::socklen_t))
-}
-
-fn check(ret: libc::c_int) -> io::Result<()> {
-    if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -10,11 +10,11 @@
 
 use crate::wire::calls;
 use crate::wire::counters::{LinkTallies, Published, Tally};
-use crate::wire::epoll::Epoll;
+use crate::wire::descriptors::{Epoll, check, made};
 use std::io;
 use std::mem::{size_of, zeroed};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use verbline_roce::transport::Mtu;
 use verbline_roce::wire::HEADERS_MAX_BYTES;
 
@@ -116,18 +116,14 @@ impl AsFd for GroupSocket {
 /// A non-blocking socket of that address; `shared` is the option that permits sharing it.
 fn bound(own: SocketAddr, shared: libc::c_int) -> io::Result<UdpSocket> {
     let family = if own.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
-    // SAFETY: no pointer is passed.
-    let fd = unsafe { libc::socket(family, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: made just above, and nobody else has it.
-    let socket = unsafe { UdpSocket::from_raw_fd(fd) };
+    let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: no pointer is passed, and the descriptor is new.
+    let socket: UdpSocket = unsafe { made(libc::socket(family, kind, 0)) }?.into();
     set(&socket, libc::SOL_SOCKET, shared, 1)?;
     let (name, name_bytes) = Name::new(own);
     // SAFETY: a local's socket address, and its length.
-    let ret = unsafe { libc::bind(socket.as_raw_fd(), (&raw const name).cast(), name_bytes) };
-    if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(socket) }
+    check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const name).cast(), name_bytes) })?;
+    Ok(socket)
 }
 
 fn set(socket: &impl AsRawFd, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
@@ -137,15 +133,14 @@ fn set(socket: &impl AsRawFd, level: libc::c_int, name: libc::c_int, value: libc
 fn set_to<T: Copy>(socket: &impl AsRawFd, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {
     let (value, bytes) = (std::ptr::from_ref(value), size_of::<T>() as libc::socklen_t);
     // SAFETY: the option's bytes are a borrowed value's; the kernel checks their length.
-    let ret = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value.cast(), bytes) };
-    if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value.cast(), bytes) }).map(drop)
 }
 
 pub(super) fn get(socket: &UdpSocket, level: libc::c_int, name: libc::c_int) -> io::Result<libc::c_int> {
     let (mut value, mut bytes) = (0, size_of::<libc::c_int>() as libc::socklen_t);
     // SAFETY: both are locals, which the call may write.
-    let ret = unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut bytes) };
-    if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
+    check(unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut bytes) })?;
+    Ok(value)
 }
 
 /// An address of either family.

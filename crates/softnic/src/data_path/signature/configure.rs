@@ -5,7 +5,7 @@ use crate::data_path::errors::Errors;
 use crate::key_table;
 use crate::objects::Object;
 use crate::objects::qp::Qp;
-use crate::queues::outcome::WrOutcome;
+use crate::queues::pending::WrOutcome;
 use crate::queues::wr::SendWr;
 use crate::signature::configuration::{self, Configuration, NewSignature};
 use crate::signature::mkey::Mkey;

@@ -21,7 +21,7 @@ use crate::key_table::{self, Denied};
 use crate::objects::cq::Cq;
 use crate::objects::guards::{Held, Pinned};
 use crate::objects::qp::Qp;
-use crate::queues::outcome::WrOutcome;
+use crate::queues::pending::WrOutcome;
 use crate::queues::wqe::Wqe;
 use crate::queues::wr::MESSAGE_BYTES_MAX;
 use crate::queues::wr::SendWr;
