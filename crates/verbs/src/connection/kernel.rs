@@ -17,7 +17,7 @@ use rdma_sys::{rdma_cm_event_type as event_type, rdma_cm_id, rdma_conn_param};
 
 use self::address::RawAddress;
 use self::id::{Channel, CmId, Event, check};
-use super::options::OwnAttr;
+use super::options::{Ends, OwnAttr};
 use super::{CmTransport, ConnParam, ConnectOptions, ConnectionError, Deadline};
 use crate::device::provider::Provider;
 use crate::errno::{Errno, VerbError};
@@ -148,7 +148,7 @@ impl Connecting {
         // SAFETY: the id has its answer and no QP.
         let ret = unsafe { rdma_sys::rdma_establish(self.id.as_ptr()) };
         check("rdma_establish", ret, || self.id.peer_addr().to_string())?;
-        Ok(Connection { id: self.id, private_data: event.private_data, established: true, ended: None })
+        Ok(Connection::of(self.id, event.private_data, true))
     }
 
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
@@ -252,8 +252,7 @@ impl Request {
         // are read during the call.
         let ret = unsafe { rdma_sys::rdma_accept(self.id.as_ptr(), &raw mut param) };
         check("rdma_accept", ret, || self.id.peer_addr().to_string())?;
-        let Request { id, private_data, .. } = self;
-        Ok(Connection { id, private_data, established: false, ended: None })
+        Ok(Connection::of(self.id, self.private_data, false))
     }
 
     pub(super) fn reject(self, reason: &[u8]) -> Result<(), ConnectionError> {
@@ -270,23 +269,16 @@ impl Request {
 #[derive(Debug)]
 pub(super) struct Connection {
     id: CmId,
-    private_data: Vec<u8>,
     established: bool,
     /// Why the connection is over.
     ended: Option<&'static str>,
+    pub(super) ends: Ends,
 }
 
 impl Connection {
-    pub(super) fn private_data(&self) -> &[u8] {
-        &self.private_data
-    }
-
-    pub(super) fn local_addr(&self) -> SocketAddr {
-        self.id.local_addr()
-    }
-
-    pub(super) fn peer_addr(&self) -> SocketAddr {
-        self.id.peer_addr()
+    fn of(id: CmId, private_data: Vec<u8>, established: bool) -> Connection {
+        let ends = Ends { peer: id.peer_addr(), local: id.local_addr(), private_data };
+        Connection { id, established, ended: None, ends }
     }
 
     pub(super) fn wait_established(&mut self, deadline: Deadline) -> Result<(), ConnectionError> {

@@ -12,31 +12,60 @@
 //!                              └── reject(reason)
 //! ```
 
-mod deadline;
 mod error;
 mod established;
 mod kernel;
-mod link;
 mod options;
 mod soft;
+mod waiting;
 mod wire;
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use deadline::Deadline;
 pub use error::ConnectionError;
-pub use established::Connection;
-use established::ConnectionKind;
-pub use link::{ConnectionLink, QpIncidents};
+pub use established::{Connection, ConnectionLink, QpIncidents};
 use options::check_private;
 pub use options::{
     ACCEPT_PRIVATE_BYTES, CONNECT_PRIVATE_BYTES, CmTransport, ConnParam, ConnectOptions, REJECT_PRIVATE_BYTES,
 };
+use waiting::Deadline;
 
 use crate::device::provider::Provider;
 use crate::qp::QueuePair;
+
+/// One side's part of a connection: of a kernel device, to a soft device of this process, or over a
+/// soft device's wire.
+#[derive(Debug)]
+enum Kind<K, S, W> {
+    Kernel(K),
+    Soft(S),
+    Wire(W),
+}
+
+/// Asks the same of each kind.
+macro_rules! each {
+    ($kind:expr, $one:ident => $value:expr) => {
+        match $kind {
+            Kind::Kernel($one) => $value,
+            Kind::Soft($one) => $value,
+            Kind::Wire($one) => $value,
+        }
+    };
+}
+use each;
+
+/// Turns each kind into another part of the same kind.
+macro_rules! turn {
+    ($kind:expr, $one:ident => $value:expr) => {
+        match $kind {
+            Kind::Kernel($one) => Kind::Kernel($value),
+            Kind::Soft($one) => Kind::Soft($value),
+            Kind::Wire($one) => Kind::Wire($value),
+        }
+    };
+}
 
 /// Finds the device and the path to an address. `from` is the local address; without one, or with
 /// port 0, one is chosen.
@@ -60,10 +89,10 @@ pub fn resolve_for(
 ) -> Result<Route, ConnectionError> {
     let deadline = Deadline::after(time_limit);
     let kind = match provider {
-        Provider::Kernel => RouteKind::Kernel(kernel::Route::resolve(to, from, options, deadline)?),
+        Provider::Kernel => Kind::Kernel(kernel::Route::resolve(to, from, options, deadline)?),
         Provider::Soft => match soft::is_here(to)? {
-            true => RouteKind::Soft(soft::Route::resolve(to, from)?),
-            false => RouteKind::Wire(
+            true => Kind::Soft(soft::Route::resolve(to, from)?),
+            false => Kind::Wire(
                 wire::Route::resolve(to, from)?.ok_or(ConnectionError::Unreachable { provider, address: to })?,
             ),
         },
@@ -74,33 +103,22 @@ pub fn resolve_for(
 /// A path to an address. Create a QP on [`Route::device_name`] and connect it.
 #[derive(Debug)]
 pub struct Route {
-    kind: RouteKind,
+    kind: Kind<kernel::Route, soft::Route, wire::Route>,
     to: SocketAddr,
     transport: CmTransport,
-}
-
-#[derive(Debug)]
-enum RouteKind {
-    Kernel(kernel::Route),
-    Soft(soft::Route),
-    Wire(wire::Route),
 }
 
 impl Route {
     /// The local device at the start of the path.
     pub fn device_name(&self) -> &str {
-        match &self.kind {
-            RouteKind::Kernel(route) => route.device_name(),
-            RouteKind::Soft(route) => route.device_name(),
-            RouteKind::Wire(route) => route.device_name(),
-        }
+        each!(&self.kind, route => route.device_name())
     }
 
     /// The device's local port.
     pub fn port(&self) -> u8 {
         match &self.kind {
-            RouteKind::Kernel(route) => route.port(),
-            RouteKind::Soft(_) | RouteKind::Wire(_) => soft::PORT,
+            Kind::Kernel(route) => route.port(),
+            Kind::Soft(_) | Kind::Wire(_) => soft::PORT,
         }
     }
 
@@ -111,44 +129,29 @@ impl Route {
         check_device(qp, self.device_name())?;
         check_transport(qp, self.transport, self.to)?;
         Ok(Connecting(match self.kind {
-            RouteKind::Kernel(route) => ConnectingKind::Kernel(route.connect(qp, options)?),
-            RouteKind::Soft(route) => ConnectingKind::Soft(route.connect(qp, self.transport, options)?),
-            RouteKind::Wire(route) => ConnectingKind::Wire(route.connect(qp, self.transport, options)?),
+            Kind::Kernel(route) => Kind::Kernel(route.connect(qp, options)?),
+            Kind::Soft(route) => Kind::Soft(route.connect(qp, self.transport, options)?),
+            Kind::Wire(route) => Kind::Wire(route.connect(qp, self.transport, options)?),
         }))
     }
 }
 
 /// A request waiting for its answer. Dropping it withdraws the request.
 #[derive(Debug)]
-pub struct Connecting(ConnectingKind);
-
-#[derive(Debug)]
-enum ConnectingKind {
-    Kernel(kernel::Connecting),
-    Soft(soft::Connecting),
-    Wire(wire::Connecting),
-}
+pub struct Connecting(Kind<kernel::Connecting, soft::Connecting, wire::Connecting>);
 
 impl Connecting {
     /// Waits for the answer and brings the QP to RTS.
     pub fn finish(self, qp: &mut QueuePair, time_limit: Duration) -> Result<Connection, ConnectionError> {
         let deadline = Deadline::after(time_limit);
-        Ok(Connection(match self.0 {
-            ConnectingKind::Kernel(connecting) => ConnectionKind::Kernel(connecting.finish(qp, deadline)?),
-            ConnectingKind::Soft(connecting) => ConnectionKind::Soft(connecting.finish(qp, deadline)?),
-            ConnectingKind::Wire(connecting) => ConnectionKind::Wire(connecting.finish(qp, deadline)?),
-        }))
+        Ok(Connection(turn!(self.0, connecting => connecting.finish(qp, deadline)?)))
     }
 }
 
 impl AsFd for Connecting {
     /// Readable when the answer has come.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.0 {
-            ConnectingKind::Kernel(connecting) => connecting.as_fd(),
-            ConnectingKind::Soft(connecting) => connecting.as_fd(),
-            ConnectingKind::Wire(connecting) => connecting.as_fd(),
-        }
+        each!(&self.0, connecting => connecting.as_fd())
     }
 }
 
@@ -202,10 +205,10 @@ impl Listener {
     pub fn next(&mut self, time_limit: Duration) -> Result<Option<Request>, ConnectionError> {
         let deadline = Deadline::after(time_limit);
         let kind = match &mut self.kind {
-            ListenerKind::Kernel(listener) => listener.next(deadline)?.map(RequestKind::Kernel),
+            ListenerKind::Kernel(listener) => listener.next(deadline)?.map(Kind::Kernel),
             ListenerKind::Soft(listener) => listener.next(deadline)?.map(|caller| match caller {
-                soft::Caller::Here(request) => RequestKind::Soft(request),
-                soft::Caller::Elsewhere(asked, port) => RequestKind::Wire(Box::new(wire::Request::new(asked, port))),
+                soft::Caller::Here(request) => Kind::Soft(request),
+                soft::Caller::Elsewhere(asked, port) => Kind::Wire(Box::new(wire::Request::new(asked, port))),
             }),
         };
         Ok(kind.map(|kind| Request { kind, transport: self.transport }))
@@ -225,60 +228,37 @@ impl AsFd for Listener {
 /// A request of a peer. Dropping it rejects it without a reason.
 #[derive(Debug)]
 pub struct Request {
-    kind: RequestKind,
+    kind: Kind<kernel::Request, soft::Request, Box<wire::Request>>,
     transport: CmTransport,
-}
-
-#[derive(Debug)]
-enum RequestKind {
-    Kernel(kernel::Request),
-    Soft(soft::Request),
-    Wire(Box<wire::Request>),
 }
 
 impl Request {
     /// The private data of the request; may be followed by zeros.
     pub fn private_data(&self) -> &[u8] {
-        match &self.kind {
-            RequestKind::Kernel(request) => request.private_data(),
-            RequestKind::Soft(request) => request.private_data(),
-            RequestKind::Wire(request) => request.private_data(),
-        }
+        each!(&self.kind, request => request.private_data())
     }
 
     /// The address of the peer.
     pub fn peer_addr(&self) -> SocketAddr {
-        match &self.kind {
-            RequestKind::Kernel(request) => request.peer_addr(),
-            RequestKind::Soft(request) => request.peer_addr(),
-            RequestKind::Wire(request) => request.peer_addr(),
-        }
+        each!(&self.kind, request => request.peer_addr())
     }
 
     /// The local device that the request came to; create the QP to accept with on it.
     pub fn device_name(&self) -> &str {
-        match &self.kind {
-            RequestKind::Kernel(request) => request.device_name(),
-            RequestKind::Soft(request) => request.device_name(),
-            RequestKind::Wire(request) => request.device_name(),
-        }
+        each!(&self.kind, request => request.device_name())
     }
 
     /// The device's local port.
     pub fn port(&self) -> u8 {
         match &self.kind {
-            RequestKind::Kernel(request) => request.port(),
-            RequestKind::Soft(_) | RequestKind::Wire(_) => soft::PORT,
+            Kind::Kernel(request) => request.port(),
+            Kind::Soft(_) | Kind::Wire(_) => soft::PORT,
         }
     }
 
     /// The peer's other parameters.
     pub fn param(&self) -> ConnParam {
-        match &self.kind {
-            RequestKind::Kernel(request) => request.param(),
-            RequestKind::Soft(request) => request.param(),
-            RequestKind::Wire(request) => request.param(),
-        }
+        each!(&self.kind, request => request.param())
     }
 
     /// The requested transport, which is the listener's.
@@ -293,27 +273,18 @@ impl Request {
         check_private("an acceptance", &options.private_data, ACCEPT_PRIVATE_BYTES)?;
         check_device(qp, self.device_name())?;
         check_transport(qp, self.transport, self.peer_addr())?;
-        Ok(Connection(match self.kind {
-            RequestKind::Kernel(request) => ConnectionKind::Kernel(request.accept(qp, options)?),
-            RequestKind::Soft(request) => ConnectionKind::Soft(request.accept(qp, options)?),
-            RequestKind::Wire(request) => ConnectionKind::Wire(request.accept(qp, options)?),
-        }))
+        Ok(Connection(turn!(self.kind, request => request.accept(qp, options)?)))
     }
 
     /// Rejects the request, with a reason.
     pub fn reject(self, reason: &[u8]) -> Result<(), ConnectionError> {
         check_private("a rejection", reason, REJECT_PRIVATE_BYTES)?;
         match self.kind {
-            RequestKind::Kernel(request) => request.reject(reason),
-            RequestKind::Soft(request) => {
-                request.reject(reason);
-                Ok(())
-            }
-            RequestKind::Wire(request) => {
-                request.reject(reason);
-                Ok(())
-            }
+            Kind::Kernel(request) => return request.reject(reason),
+            Kind::Soft(request) => request.reject(reason),
+            Kind::Wire(request) => request.reject(reason),
         }
+        Ok(())
     }
 }
 

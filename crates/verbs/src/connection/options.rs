@@ -5,6 +5,7 @@ use super::error::ConnectionError;
 use crate::memory::mr::Access;
 use crate::qp::attr::RtrSpec;
 use crate::transport::Transport;
+use std::net::SocketAddr;
 
 /// Space for private data in a connection request (rdma_connect(3), RDMA_PS_TCP).
 pub const CONNECT_PRIVATE_BYTES: usize = 56;
@@ -126,4 +127,12 @@ pub(super) fn check_private(what: &'static str, private_data: &[u8], max_bytes: 
         len_bytes if len_bytes > max_bytes => Err(ConnectionError::PrivateData { what, len_bytes, max_bytes }),
         _ => Ok(()),
     }
+}
+
+/// The two ends of an established connection, and the peer's private data.
+#[derive(Debug)]
+pub(super) struct Ends {
+    pub(super) peer: SocketAddr,
+    pub(super) local: SocketAddr,
+    pub(super) private_data: Vec<u8>,
 }

@@ -3,7 +3,6 @@
 //!
 //! The mailbox is a mutex and, for each side, an eventfd that the other side rings.
 
-mod bell;
 mod home;
 mod mailbox;
 mod ports;
@@ -15,13 +14,14 @@ use std::sync::{Arc, Mutex, Weak};
 
 use verbline_softnic::wire::{self as softnic, Asked, Listening, PortSpace, Wire};
 
-pub(super) use self::bell::Bell;
 pub(super) use self::home::Home;
 pub(super) use self::home::PORT;
 use self::home::homes;
 use self::mailbox::{End, Mailbox, Offer, Side, State, Waiting};
-pub(super) use self::mailbox::{Hall, PORTS, lock};
+pub(super) use self::mailbox::{Hall, PORTS};
 pub(super) use self::ports::Port;
+use super::options::Ends;
+use super::waiting::{Bell, lock};
 use super::{CmTransport, ConnParam, ConnectOptions, ConnectionError, Deadline};
 use crate::device::attr::Mtu;
 use crate::device::gid::Endpoint;
@@ -190,7 +190,8 @@ impl Connecting {
         let offer = answer.ok_or_else(|| deadline.error(what))??;
         bring_up_here(qp, &offer, &self.options, self.options.traffic_class)?;
         self.end.set(State::Established);
-        Ok(Connection { end: self.end, peer: self.address, private_data: offer.options.private_data })
+        let (local, private_data) = (self.end.mailbox.from.address(), offer.options.private_data);
+        Ok(Connection { end: self.end, ends: Ends { peer: self.address, local, private_data } })
     }
 
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
@@ -318,9 +319,10 @@ impl Request {
         bring_to_init(qp, &mailbox.to, options)?;
         let asked_with = mailbox.request.options.traffic_class;
         bring_up_here(qp, &mailbox.request, options, options.traffic_class.or(asked_with))?;
-        let (peer, private_data) = (mailbox.from.address(), mailbox.request.options.private_data.clone());
+        let (peer, local) = (mailbox.from.address(), mailbox.called);
+        let private_data = mailbox.request.options.private_data.clone();
         self.end.set(State::Accepted(Offer::new(qp, options)));
-        Ok(Connection { end: self.end, peer, private_data })
+        Ok(Connection { end: self.end, ends: Ends { peer, local, private_data } })
     }
 
     pub(super) fn reject(self, reason: &[u8]) {
@@ -331,26 +333,10 @@ impl Request {
 #[derive(Debug)]
 pub(super) struct Connection {
     end: End,
-    peer: SocketAddr,
-    private_data: Vec<u8>,
+    pub(super) ends: Ends,
 }
 
 impl Connection {
-    pub(super) fn private_data(&self) -> &[u8] {
-        &self.private_data
-    }
-
-    pub(super) fn peer_addr(&self) -> SocketAddr {
-        self.peer
-    }
-
-    pub(super) fn local_addr(&self) -> SocketAddr {
-        match self.end.side {
-            Side::Caller => self.end.mailbox.from.address(),
-            Side::Callee => self.end.mailbox.called,
-        }
-    }
-
     pub(super) fn wait_established(&mut self, deadline: Deadline) -> Result<(), ConnectionError> {
         let what = "establishing";
         let answer = self.end.wait(deadline, |state| match state {

@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex};
 
 use verbline_softnic::wire::{self, Asked, Exchange, News, QpIncidents, Terms, Wire};
 
-use super::soft::{Bell, Hall, Home, PORTS, Port, ReadDepths, bring_to_init, bring_up, lock, space_of};
+use super::options::Ends;
+use super::soft::{Hall, Home, PORTS, Port, ReadDepths, bring_to_init, bring_up, space_of};
+use super::waiting::{Bell, lock};
 use super::{CmTransport, ConnParam, ConnectOptions, ConnectionError, Deadline};
 use crate::device::attr::Mtu;
 use crate::device::gid::{Endpoint, Gid};
@@ -58,24 +60,6 @@ impl Progress {
                 News::Disconnected => State::Ended,
             };
             progress.bell.ring();
-        }
-    }
-
-    /// Waits until `look` returns a value; `None` if the deadline passed first.
-    fn wait<T>(
-        &self,
-        deadline: Deadline,
-        mut look: impl FnMut(&State) -> Option<T>,
-    ) -> Result<Option<T>, ConnectionError> {
-        loop {
-            // Quiet first, then look: the next wait hears a ring in between.
-            self.bell.quiet();
-            if let Some(found) = look(&lock(&self.state)) {
-                return Ok(Some(found));
-            }
-            if !deadline.wait(self.bell.as_fd())? {
-                return Ok(None);
-            }
         }
     }
 }
@@ -195,7 +179,7 @@ impl Connecting {
     pub(super) fn finish(self, qp: &mut QueuePair, deadline: Deadline) -> Result<Connection, ConnectionError> {
         let what = "the listener's answer";
         let (address, own_mtu) = (self.to, self.mtu);
-        let answer = self.progress.wait(deadline, |state| match state {
+        let answer = self.progress.bell.wait(&self.progress.state, deadline, |state| match state {
             State::Asked => None,
             State::Accepted(terms) => Some(Ok(terms.clone())),
             State::Rejected(reason::INVALID_SERVICE, _) => Some(Err(ConnectionError::Refused { address })),
@@ -225,10 +209,10 @@ impl Connecting {
             *state = State::Established;
         }
         drop(state);
+        let incidents = self.wire.qp_incidents(qp.qpn());
         let Connecting { exchange, progress, port, .. } = self;
-        let (private_data, incidents) = (theirs.private_data, self.wire.qp_incidents(qp.qpn()));
-        let (peer, _exchange, _port) = (address, exchange, Some(port));
-        Ok(Connection { _exchange, progress, incidents, peer, local, private_data, _port })
+        let ends = Ends { peer: address, local, private_data: theirs.private_data };
+        Ok(Connection { _exchange: exchange, progress, incidents, _port: Some(port), ends })
     }
 
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
@@ -304,10 +288,10 @@ impl Request {
             what: "accepting a connection",
             event: "the peer gone".to_owned(),
         })?;
-        let (private_data, incidents) =
-            (std::mem::take(&mut self.terms.private_data), self.wire.qp_incidents(qp.qpn()));
-        let (peer, local, _exchange) = (self.peer, self.local, exchange);
-        Ok(Connection { _exchange, progress, incidents, peer, local, private_data, _port: None })
+        let incidents = self.wire.qp_incidents(qp.qpn());
+        let private_data = std::mem::take(&mut self.terms.private_data);
+        let ends = Ends { peer: self.peer, local: self.local, private_data };
+        Ok(Connection { _exchange: exchange, progress, incidents, _port: None, ends })
     }
 
     pub(super) fn reject(mut self, reason: &[u8]) {
@@ -332,35 +316,17 @@ impl Drop for Request {
 pub(super) struct Connection {
     _exchange: Exchange,
     progress: Arc<Progress>,
-    incidents: Option<QpIncidents>,
-    peer: SocketAddr,
-    local: SocketAddr,
-    private_data: Vec<u8>,
+    pub(super) incidents: Option<QpIncidents>,
+    pub(super) ends: Ends,
     /// The connecting side's port, held as long as the connection.
     _port: Option<Port<Hall>>,
 }
 
 impl Connection {
-    pub(super) fn private_data(&self) -> &[u8] {
-        &self.private_data
-    }
-
-    pub(super) fn incidents(&self) -> Option<&QpIncidents> {
-        self.incidents.as_ref()
-    }
-
-    pub(super) fn peer_addr(&self) -> SocketAddr {
-        self.peer
-    }
-
-    pub(super) fn local_addr(&self) -> SocketAddr {
-        self.local
-    }
-
     pub(super) fn wait_established(&mut self, deadline: Deadline) -> Result<(), ConnectionError> {
         let what = "establishing";
         let ended = |event: &str| Some(Err(ConnectionError::Ended { what, event: event.to_owned() }));
-        let answer = self.progress.wait(deadline, |state| match state {
+        let answer = self.progress.bell.wait(&self.progress.state, deadline, |state| match state {
             State::Established => Some(Ok(())),
             State::Asked | State::Accepted(_) => None,
             State::Unanswered => ended("no answer from the peer"),
@@ -371,7 +337,7 @@ impl Connection {
 
     pub(super) fn wait_disconnected(&mut self, deadline: Deadline) -> Result<bool, ConnectionError> {
         let ended = |state: &State| (!matches!(state, State::Established | State::Asked)).then_some(());
-        Ok(self.progress.wait(deadline, ended)?.is_some())
+        Ok(self.progress.bell.wait(&self.progress.state, deadline, ended)?.is_some())
     }
 
     pub(super) fn end_reason(&self) -> Option<&'static str> {

@@ -42,26 +42,19 @@ pub struct CompletionChannel {
 impl Context {
     /// Creates a channel on which CQs deliver their events.
     pub fn create_comp_channel(&self) -> Result<CompletionChannel, ChannelError> {
-        CompletionChannel::create(self)
+        // SAFETY: the context is open.
+        let raw = unsafe { verb!(self.provider(), ibv_create_comp_channel(self.inner.as_ptr())) };
+        let raw = NonNull::new(raw).ok_or_else(|| VerbError::last("ibv_create_comp_channel", || self.name()))?;
+        let inner = Arc::new(ChannelInner { context: self.inner.clone(), raw });
+        set_nonblocking(inner.fd()).map_err(|errno| VerbError::new("fcntl(O_NONBLOCK)", self.name(), errno))?;
+        Ok(CompletionChannel { inner })
     }
 }
 
 impl CompletionChannel {
-    pub(crate) fn create(context: &Context) -> Result<CompletionChannel, ChannelError> {
-        // SAFETY: the context is open.
-        let raw = unsafe { verb!(context.provider(), ibv_create_comp_channel(context.inner.as_ptr())) };
-        let raw = NonNull::new(raw).ok_or_else(|| VerbError::last("ibv_create_comp_channel", || context.name()))?;
-        let inner = Arc::new(ChannelInner { context: context.inner.clone(), raw });
-        set_nonblocking(inner.fd()).map_err(|errno| VerbError::new("fcntl(O_NONBLOCK)", context.name(), errno))?;
-        Ok(CompletionChannel { inner })
-    }
-
     /// Whether the descriptor became readable before `left` ran out or a signal came.
     pub(super) fn block(&self, left: Option<Duration>) -> Result<bool, ChannelError> {
-        let left = left.map(|left| Timespec {
-            tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
-            tv_nsec: left.subsec_nanos().into(),
-        });
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
         let mut fds = [PollFd::from_borrowed_fd(self.inner.fd(), PollFlags::IN)];
         match poll(&mut fds, left.as_ref()) {
             Ok(ready) => Ok(ready > 0),

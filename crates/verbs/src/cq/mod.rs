@@ -111,7 +111,7 @@ impl CompletionChannel {
 impl Context {
     /// Creates a CQ of at least `depth_wc` completions. Only a CQ with a channel can be armed.
     pub fn create_cq(&self, depth_wc: u32, channel: Option<&CompletionChannel>) -> Result<CompletionQueue, CqError> {
-        CompletionQueue::create(self, depth_wc, channel, 0)
+        self.create_cq_on_vector(depth_wc, channel, 0)
     }
 
     /// Like [`Context::create_cq`], with its events on the given completion vector. A vector not
@@ -122,25 +122,9 @@ impl Context {
         channel: Option<&CompletionChannel>,
         vector: u32,
     ) -> Result<CompletionQueue, CqError> {
-        CompletionQueue::create(self, depth_wc, channel, vector)
-    }
-}
-
-// SAFETY: the address is that of `inner`, which is Send; polling and arming take `&mut self`.
-unsafe impl Send for CompletionQueue {}
-// SAFETY: as above; by `&self` it is read only.
-unsafe impl Sync for CompletionQueue {}
-
-impl CompletionQueue {
-    pub(crate) fn create(
-        context: &Context,
-        depth_wc: u32,
-        channel: Option<&CompletionChannel>,
-        vector: u32,
-    ) -> Result<CompletionQueue, CqError> {
         let depth = check_depth(depth_wc)?;
-        if let Some(channel) = channel.filter(|channel| !Arc::ptr_eq(&channel.inner.context, &context.inner)) {
-            let (channel, cq) = (channel.inner.context.name.clone(), context.name().to_owned());
+        if let Some(channel) = channel.filter(|channel| !Arc::ptr_eq(&channel.inner.context, &self.inner)) {
+            let (channel, cq) = (channel.inner.context.name.clone(), self.name().to_owned());
             return Err(CqError::ForeignChannel { channel, cq });
         }
         let raw_channel = channel.map_or(std::ptr::null_mut(), |channel| channel.inner.as_ptr());
@@ -152,16 +136,23 @@ impl CompletionQueue {
         let vector = i32::try_from(vector).unwrap_or(i32::MAX);
         // SAFETY: context and channel are open and of one device; the new CQ holds both.
         let raw = unsafe {
-            verb!(context.provider(), ibv_create_cq(context.inner.as_ptr(), depth, cq_context, raw_channel, vector))
+            verb!(self.provider(), ibv_create_cq(self.inner.as_ptr(), depth, cq_context, raw_channel, vector))
         };
-        let raw = NonNull::new(raw).ok_or_else(|| create_error(context, depth, vector))?;
+        let raw = NonNull::new(raw).ok_or_else(|| create_error(self, depth, vector))?;
         let channel = channel.map(|channel| channel.inner.clone());
-        let inner = CqInner { id, raw, channel, context: context.inner.clone() };
+        let inner = CqInner { id, raw, channel, context: self.inner.clone() };
         // SAFETY: the CQ was just created; its context is open, and the table of functions filled.
         let poll = unsafe { (*(*raw.as_ptr()).context).ops.poll_cq }.unwrap_or(no_poll_cq);
         Ok(CompletionQueue { raw, poll, inner: Arc::new(inner), poll_errors: 0 })
     }
+}
 
+// SAFETY: the address is that of `inner`, which is Send; polling and arming take `&mut self`.
+unsafe impl Send for CompletionQueue {}
+// SAFETY: as above; by `&self` it is read only.
+unsafe impl Sync for CompletionQueue {}
+
+impl CompletionQueue {
     /// A second handle to the same queue, for creating QPs on it. It must be neither polled nor
     /// armed: only the owner may, on one thread at a time.
     pub(crate) fn unpolled(&self) -> CompletionQueue {

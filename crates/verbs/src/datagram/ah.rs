@@ -39,7 +39,13 @@ pub struct AhSpec {
 impl ProtectionDomain {
     /// Creates an address handle, the destination of UD sends.
     pub fn create_ah(&self, spec: &AhSpec) -> Result<AddressHandle, VerbError> {
-        AddressHandle::create(&self.inner, spec)
+        let pd = &self.inner;
+        let mut attr = spec.to_raw();
+        // SAFETY: the PD is alive; `attr` is read during the call.
+        let raw = unsafe { verb!(pd.provider(), ibv_create_ah(pd.as_ptr(), &raw mut attr)) };
+        let raw = NonNull::new(raw)
+            .ok_or_else(|| VerbError::last("ibv_create_ah", || format!("{spec:?} on {}", pd.describe())))?;
+        Ok(AddressHandle { inner: Arc::new(AhInner { pd: pd.clone(), raw, spec: *spec }) })
     }
 }
 
@@ -112,17 +118,6 @@ impl Default for AhSpec {
 #[derive(Clone, Debug)]
 pub struct AddressHandle {
     pub(crate) inner: Arc<AhInner>,
-}
-
-impl AddressHandle {
-    pub(crate) fn create(pd: &Arc<PdInner>, spec: &AhSpec) -> Result<AddressHandle, VerbError> {
-        let mut attr = spec.to_raw();
-        // SAFETY: the PD is alive; `attr` is read during the call.
-        let raw = unsafe { verb!(pd.provider(), ibv_create_ah(pd.as_ptr(), &raw mut attr)) };
-        let raw = NonNull::new(raw)
-            .ok_or_else(|| VerbError::last("ibv_create_ah", || format!("{spec:?} on {}", pd.describe())))?;
-        Ok(AddressHandle { inner: Arc::new(AhInner { pd: pd.clone(), raw, spec: *spec }) })
-    }
 }
 
 #[derive(Debug)]

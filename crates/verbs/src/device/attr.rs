@@ -220,6 +220,8 @@ pub enum Mtu {
 }
 
 impl Mtu {
+    const ALL: [Mtu; 5] = [Mtu::B256, Mtu::B512, Mtu::B1024, Mtu::B2048, Mtu::B4096];
+
     /// The size in bytes.
     pub fn bytes(self) -> u32 {
         128 << self.to_raw()
@@ -227,28 +229,16 @@ impl Mtu {
 
     /// The MTU of this size.
     pub fn from_bytes(bytes: u32) -> Option<Mtu> {
-        [Mtu::B256, Mtu::B512, Mtu::B1024, Mtu::B2048, Mtu::B4096].into_iter().find(|mtu| mtu.bytes() == bytes)
+        Mtu::ALL.into_iter().find(|mtu| mtu.bytes() == bytes)
     }
 
     pub(crate) fn to_raw(self) -> u32 {
-        match self {
-            Mtu::B256 => 1,
-            Mtu::B512 => 2,
-            Mtu::B1024 => 3,
-            Mtu::B2048 => 4,
-            Mtu::B4096 => 5,
-        }
+        self as u32 + 1
     }
 
     /// Reads a value outside the enumeration as the nearest MTU.
     pub(crate) fn from_raw(raw: u32) -> Mtu {
-        match raw {
-            0 | 1 => Mtu::B256,
-            2 => Mtu::B512,
-            3 => Mtu::B1024,
-            4 => Mtu::B2048,
-            _ => Mtu::B4096,
-        }
+        Mtu::ALL[raw.clamp(1, 5) as usize - 1]
     }
 }
 

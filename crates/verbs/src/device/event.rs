@@ -37,16 +37,13 @@ pub struct AsyncEvents {
 impl Context {
     /// The device's asynchronous events: a descriptor to wait on and a non-blocking read.
     pub fn async_events(&self) -> AsyncEvents {
-        AsyncEvents::new(self.inner.clone())
+        let context = self.inner.clone();
+        let listed = listed_at(&context).filter(|path| path.exists());
+        AsyncEvents { context, listed }
     }
 }
 
 impl AsyncEvents {
-    pub(crate) fn new(context: Arc<ContextInner>) -> AsyncEvents {
-        let listed = listed_at(&context).filter(|path| path.exists());
-        AsyncEvents { context, listed }
-    }
-
     /// Whether the kernel has begun to remove the device and waits for us. Existing objects go on
     /// working, but the device cannot be opened again, and the removal (`rdma link del`, or the end
     /// of the network device) finishes once all objects of the context are dropped. Reads sysfs;

@@ -69,7 +69,15 @@ impl ProtectionDomain {
 
     /// Like [`ProtectionDomain::register_pool`], with options.
     pub fn register_pool_with(&self, pool: &Pool, options: MrOptions) -> Result<(), MrError> {
-        register_pool(&self.inner, pool, options)
+        let (pd, region) = (&self.inner, pool.region());
+        let (addr, len, access) = (region.as_ptr(), region.len_bytes(), Access::LOCAL_WRITE);
+        // SAFETY: the pool drops `keep` before it unmaps the region, and leaks it with the region.
+        // No peer may reach the memory; the local device writes it only for posted receives and
+        // READs, whose packets are in a slot meanwhile.
+        let mr = unsafe { MrInner::register(pd, addr, len, access, options, pool.name())? };
+        let lkey = mr.lkey();
+        pool.attach_mr(MrBinding { pd_id: pd.id, lkey, keep: Box::new(mr) })?;
+        Ok(())
     }
 }
 
@@ -344,19 +352,6 @@ fn is_as_before(ret: libc::c_int, errno: Errno) -> Option<bool> {
         // A device that does not support re-registration has not begun.
         _ => Some(matches!(errno.raw(), libc::EOPNOTSUPP | libc::ENOSYS)),
     }
-}
-
-/// Registers a pool and hands the registration to it.
-pub(crate) fn register_pool(pd: &Arc<PdInner>, pool: &Pool, options: MrOptions) -> Result<(), MrError> {
-    let region = pool.region();
-    let access = Access::LOCAL_WRITE;
-    // SAFETY: the pool drops `keep` before it unmaps the region, and leaks it with the region. No
-    // peer may reach the memory; the local device writes it only for posted receives and READs,
-    // whose packets are in a slot meanwhile.
-    let mr = unsafe { MrInner::register(pd, region.as_ptr(), region.len_bytes(), access, options, pool.name())? };
-    let lkey = mr.lkey();
-    pool.attach_mr(MrBinding { pd_id: pd.id, lkey, keep: Box::new(mr) })?;
-    Ok(())
 }
 
 fn register_error(pd: &PdInner, name: &str, len: usize, errno: Errno) -> MrError {

@@ -19,20 +19,16 @@ pub struct ProtectionDomain {
 impl Context {
     /// Allocates a protection domain. A queue pair reaches only memory registered on its own.
     pub fn alloc_pd(&self) -> Result<ProtectionDomain, VerbError> {
-        ProtectionDomain::alloc(self)
+        // SAFETY: the context is open.
+        let raw = unsafe { verb!(self.provider(), ibv_alloc_pd(self.inner.as_ptr())) };
+        let raw = NonNull::new(raw).ok_or_else(|| VerbError::last("ibv_alloc_pd", || self.name()))?;
+        // Relaxed: only uniqueness matters; the counter publishes nothing.
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        Ok(ProtectionDomain { inner: Arc::new(PdInner { context: self.inner.clone(), raw, id }) })
     }
 }
 
 impl ProtectionDomain {
-    pub(crate) fn alloc(context: &Context) -> Result<ProtectionDomain, VerbError> {
-        // SAFETY: the context is open.
-        let raw = unsafe { verb!(context.provider(), ibv_alloc_pd(context.inner.as_ptr())) };
-        let raw = NonNull::new(raw).ok_or_else(|| VerbError::last("ibv_alloc_pd", || context.name()))?;
-        // Relaxed: only uniqueness matters; the counter publishes nothing.
-        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        Ok(ProtectionDomain { inner: Arc::new(PdInner { context: context.inner.clone(), raw, id }) })
-    }
-
     /// Identifies this PD within the process; never reused.
     pub fn id(&self) -> u64 {
         self.inner.id

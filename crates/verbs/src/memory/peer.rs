@@ -55,7 +55,7 @@ pub struct Remote {
 impl ProtectionDomain {
     /// Registers memory for peers, with their permitted access.
     pub fn register_peer_region(&self, region: PeerRegion, access: Access) -> Result<PeerMr, MrError> {
-        PeerMr::register(&self.inner, region, access, MrOptions::default())
+        self.register_peer_region_with(region, access, MrOptions::default())
     }
 
     /// Like [`ProtectionDomain::register_peer_region`], with options.
@@ -65,7 +65,12 @@ impl ProtectionDomain {
         access: Access,
         options: MrOptions,
     ) -> Result<PeerMr, MrError> {
-        PeerMr::register(&self.inner, region, access, options)
+        let (addr, len) = (region.as_ptr(), region.len_bytes());
+        // SAFETY: `inner` below drops the MR before the region. A PeerRegion is memory that others
+        // may write at any time and is only reached by copies and atomics.
+        let mr = unsafe { MrInner::register(&self.inner, addr, len, access, options, "peer region")? };
+        let (mr, region) = (ManuallyDrop::new(mr), ManuallyDrop::new(region));
+        Ok(PeerMr { inner: Arc::new(PeerMrInner { mr, region, limbo: Vec::new(), access }) })
     }
 }
 
@@ -95,20 +100,6 @@ impl Remote {
 }
 
 impl PeerMr {
-    pub(crate) fn register(
-        pd: &Arc<PdInner>,
-        region: PeerRegion,
-        access: Access,
-        options: MrOptions,
-    ) -> Result<PeerMr, MrError> {
-        let (addr, len) = (region.as_ptr(), region.len_bytes());
-        // SAFETY: `inner` below drops the MR before the region. A PeerRegion is memory that others
-        // may write at any time and is only reached by copies and atomics.
-        let mr = unsafe { MrInner::register(pd, addr, len, access, options, "peer region")? };
-        let (mr, region) = (ManuallyDrop::new(mr), ManuallyDrop::new(region));
-        Ok(PeerMr { inner: Arc::new(PeerMrInner { mr, region, limbo: Vec::new(), access }) })
-    }
-
     /// Changes the permitted access in place (ibv_rereg_mr(3)); the keys may change. Refused while
     /// a clone, a [`PeerSlice`], a window or a posted work request shares the registration. Fails
     /// with EOPNOTSUPP, and changes nothing, if the device cannot change registrations.

@@ -83,7 +83,20 @@ pub(crate) struct PostedBind {
 impl ProtectionDomain {
     /// Allocates a memory window, bound to nothing.
     pub fn alloc_mw(&self, kind: WindowKind) -> Result<MemoryWindow, VerbError> {
-        MemoryWindow::alloc(&self.inner, kind)
+        let pd = &self.inner;
+        let raw_kind = match kind {
+            WindowKind::Type1 => ibv_mw_type::IBV_MW_TYPE_1,
+            WindowKind::Type2 => ibv_mw_type::IBV_MW_TYPE_2,
+        };
+        // SAFETY: the PD is alive; the window keeps it.
+        let raw = unsafe { rdma_sys::ibv_alloc_mw(pd.as_ptr(), raw_kind) };
+        let raw = raw
+            .and_then(NonNull::new)
+            .ok_or_else(|| VerbError::last("ibv_alloc_mw", || format!("{kind:?} on {}", pd.describe())))?;
+        // SAFETY: the window was just allocated.
+        let last_rkey = unsafe { (*raw.as_ptr()).rkey };
+        let inner = WindowInner { pd: pd.clone(), raw, bound: Mutex::default() };
+        Ok(MemoryWindow { inner: Arc::new(inner), kind, remote: None, last_rkey, binds: 0 })
     }
 }
 
@@ -139,22 +152,6 @@ unsafe impl Send for WindowInner {}
 unsafe impl Sync for WindowInner {}
 
 impl MemoryWindow {
-    pub(crate) fn alloc(pd: &Arc<PdInner>, kind: WindowKind) -> Result<MemoryWindow, VerbError> {
-        let raw_kind = match kind {
-            WindowKind::Type1 => ibv_mw_type::IBV_MW_TYPE_1,
-            WindowKind::Type2 => ibv_mw_type::IBV_MW_TYPE_2,
-        };
-        // SAFETY: the PD is alive; the window keeps it.
-        let raw = unsafe { rdma_sys::ibv_alloc_mw(pd.as_ptr(), raw_kind) };
-        let raw = raw
-            .and_then(NonNull::new)
-            .ok_or_else(|| VerbError::last("ibv_alloc_mw", || format!("{kind:?} on {}", pd.describe())))?;
-        // SAFETY: the window was just allocated.
-        let last_rkey = unsafe { (*raw.as_ptr()).rkey };
-        let inner = WindowInner { pd: pd.clone(), raw, bound: Mutex::default() };
-        Ok(MemoryWindow { inner: Arc::new(inner), kind, remote: None, last_rkey, binds: 0 })
-    }
-
     /// Whether it belongs to its PD (type 1) or to the QP that bound it (type 2).
     pub fn kind(&self) -> WindowKind {
         self.kind

@@ -121,7 +121,7 @@ pub struct QpCap {
 }
 
 /// All attributes of a QP, by the names of `struct ibv_qp_attr`. The mask selects the valid ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpAttr {
     /// The state to go to, or the current state.
     pub state: QpState,
@@ -177,39 +177,6 @@ pub struct QpAttr {
     /// Highest rate of the QP's sends, kbit/s; 0 for no limit
     /// ([`crate::attr::DeviceAttr::rate_limit`]). Kernel devices do not report it.
     pub rate_limit_kbit_per_s: u32,
-}
-
-impl Default for QpAttr {
-    fn default() -> QpAttr {
-        QpAttr {
-            state: QpState::Reset,
-            cur_state: QpState::Reset,
-            path_mtu: Mtu::default(),
-            path_mig_state: 0,
-            qkey: 0,
-            rq_psn: 0,
-            sq_psn: 0,
-            dest_qpn: 0,
-            access: Access::NONE,
-            ah: AhSpec::default(),
-            alt_ah: AhSpec::default(),
-            pkey_index: 0,
-            alt_pkey_index: 0,
-            en_sqd_async_notify: false,
-            sq_draining: false,
-            max_rd_atomic: 0,
-            max_dest_rd_atomic: 0,
-            min_rnr_timer: 0,
-            port: 0,
-            timeout: 0,
-            retry_cnt: 0,
-            rnr_retry: 0,
-            alt_port: 0,
-            alt_timeout: 0,
-            cap: QpCap::default(),
-            rate_limit_kbit_per_s: 0,
-        }
-    }
 }
 
 impl QpAttr {

@@ -46,14 +46,8 @@ pub struct QpMaker {
 impl ProtectionDomain {
     /// Returns a maker of QPs of this spec, for use later and on any thread.
     pub fn qp_maker(&self, spec: &QpSpec<'_>) -> QpMaker {
-        QpMaker::new(&self.inner, spec)
-    }
-}
-
-impl QpMaker {
-    pub(crate) fn new(pd: &Arc<PdInner>, spec: &QpSpec<'_>) -> QpMaker {
         QpMaker {
-            pd: pd.clone(),
+            pd: self.inner.clone(),
             send_cq: spec.send_cq.unpolled(),
             recv_cq: spec.recv_cq.unpolled(),
             srq: spec.srq.map(|srq| srq.inner.clone()),
@@ -73,7 +67,9 @@ impl QpMaker {
             out_of_buffer: Arc::default(),
         }
     }
+}
 
+impl QpMaker {
     /// Gives QPs made from now on the same regions as this QP, under the same numbers; as many
     /// windows, bound to nothing; and as many signature keys. They also share its counter
     /// ([`QueuePair::out_of_buffer`]).

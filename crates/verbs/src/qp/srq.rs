@@ -79,30 +79,7 @@ pub struct SrqSpec {
 impl ProtectionDomain {
     /// Creates an SRQ: receives shared by several QPs.
     pub fn create_srq(&self, spec: &SrqSpec) -> Result<SharedReceiveQueue, SrqError> {
-        SharedReceiveQueue::create(&self.inner, spec)
-    }
-}
-
-impl SrqSpec {
-    /// For QPs of this transport: `depth_wr` receives, each one packet.
-    pub fn new(transport: Transport, depth_wr: u32) -> SrqSpec {
-        SrqSpec { transport, depth_wr, max_sge: 1, tag: 0 }
-    }
-}
-
-/// A shared receive queue. `Send`, not `Sync`: one thread at a time posts.
-pub struct SharedReceiveQueue {
-    pub(crate) inner: Arc<SrqInner>,
-    /// `None` only while it is dropped.
-    queue: Option<RecvQueue>,
-    /// The queue for lists, if receives are lists; then `queue` takes nothing.
-    lists: Option<Box<ScatterQueue>>,
-    stale: u64,
-    _not_sync: PhantomData<Cell<()>>,
-}
-
-impl SharedReceiveQueue {
-    pub(crate) fn create(pd: &Arc<PdInner>, spec: &SrqSpec) -> Result<SharedReceiveQueue, SrqError> {
+        let pd = &self.inner;
         if spec.depth_wr == 0 || spec.depth_wr > MAX_SLOTS {
             return Err(SrqError::Depth { depth_wr: spec.depth_wr, max: MAX_SLOTS });
         }
@@ -131,7 +108,27 @@ impl SharedReceiveQueue {
             _not_sync: PhantomData,
         })
     }
+}
 
+impl SrqSpec {
+    /// For QPs of this transport: `depth_wr` receives, each one packet.
+    pub fn new(transport: Transport, depth_wr: u32) -> SrqSpec {
+        SrqSpec { transport, depth_wr, max_sge: 1, tag: 0 }
+    }
+}
+
+/// A shared receive queue. `Send`, not `Sync`: one thread at a time posts.
+pub struct SharedReceiveQueue {
+    pub(crate) inner: Arc<SrqInner>,
+    /// `None` only while it is dropped.
+    queue: Option<RecvQueue>,
+    /// The queue for lists, if receives are lists; then `queue` takes nothing.
+    lists: Option<Box<ScatterQueue>>,
+    stale: u64,
+    _not_sync: PhantomData<Cell<()>>,
+}
+
+impl SharedReceiveQueue {
     /// Posts packets from the front of the batch for receiving. Each is emptied first: the device
     /// overwrites its contents.
     #[inline]

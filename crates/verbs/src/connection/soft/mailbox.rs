@@ -3,26 +3,19 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use verbline_softnic::wire::Asked;
 
-use super::bell::Bell;
 use super::home::Home;
 use super::ports::{Port, Ports};
+use crate::connection::waiting::{Bell, lock};
 use crate::connection::{CmTransport, ConnParam, ConnectOptions, ConnectionError, Deadline};
 use crate::device::gid::Endpoint;
 use crate::qp::QueuePair;
 
 /// The ports of this process, with the halls of the listeners.
 pub(crate) static PORTS: Ports<Hall> = Ports::new();
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic while a lock is held leaves no inconsistent state: every change is one assignment or
-    // one push.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Rejection without a listener (InfiniBand Architecture Specification, table 117: "invalid service
 /// ID").
@@ -166,18 +159,9 @@ impl End {
     pub(crate) fn wait<T>(
         &self,
         deadline: Deadline,
-        mut look: impl FnMut(&State) -> Option<T>,
+        look: impl FnMut(&State) -> Option<T>,
     ) -> Result<Option<T>, ConnectionError> {
-        loop {
-            // Quiet first, then look: the next wait hears a ring in between.
-            self.bell().quiet();
-            if let Some(found) = look(&lock(&self.mailbox.state)) {
-                return Ok(Some(found));
-            }
-            if !deadline.wait(self.bell().as_fd())? {
-                return Ok(None);
-            }
-        }
+        self.bell().wait(&self.mailbox.state, deadline, look)
     }
 }
 
