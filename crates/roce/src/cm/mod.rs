@@ -39,7 +39,6 @@ mod address;
 mod asked;
 mod bits;
 mod connection;
-mod datagram;
 mod mad;
 mod manager;
 mod notices;
@@ -49,8 +48,7 @@ mod request;
 
 pub use address::{IP_HEADER_BYTES, IpHeader, PortSpace};
 pub use connection::{Accept, CmDiscard, Connect, ConnectionId, Event, Limits, NoSuchConnection, Refused};
-pub use datagram::{MANAGEMENT_QKEY, write_datagram};
-pub use mad::{Addressee, MAD_BYTES, Mad, MadError, Message};
+pub use mad::{Addressee, MAD_BYTES, MANAGEMENT_QKEY, Mad, MadError, Message, write_datagram};
 pub use manager::{Manager, Outgoing};
 pub use notices::{Disconnect, Disconnected, Ready, Reject, Rejected, Wait, reason};
 pub use reply::{REPLY_DATA_BYTES, Reply};

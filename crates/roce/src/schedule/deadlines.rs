@@ -1,7 +1,10 @@
-//! The deadlines of many places, soonest first: an indexed binary heap.
+//! The deadlines of many places, soonest first: an indexed binary heap. And the turns of those that
+//! have work.
 //!
 //! A deadline that moves back keeps its old entry until that comes: every acknowledgement moves
 //! one, and few ever come.
+
+use std::collections::VecDeque;
 
 /// The sooner of two times, if there is one.
 #[inline]
@@ -94,6 +97,52 @@ impl Deadlines {
         self.heap.swap(one, other);
         for at in [one, other] {
             self.at[self.heap[at].1] = Some(at);
+        }
+    }
+}
+
+/// A queue of places, without duplicates.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    queue: VecDeque<usize>,
+    is_queued: Vec<bool>,
+}
+
+impl Turns {
+    /// Makes room for places below `count`.
+    pub(crate) fn make_room(&mut self, count: usize) {
+        self.is_queued.resize(count.max(self.is_queued.len()), false);
+        self.queue.reserve(self.is_queued.len() - self.queue.len());
+    }
+
+    /// Puts a place at the end, unless it waits already.
+    pub(crate) fn ask(&mut self, place: usize) {
+        if !std::mem::replace(&mut self.is_queued[place], true) {
+            self.queue.push_back(place);
+        }
+    }
+
+    /// Whether a place waits for its turn.
+    pub(crate) fn is_asked(&self, place: usize) -> bool {
+        self.is_queued[place]
+    }
+
+    /// The place whose turn it is.
+    pub(crate) fn first(&self) -> Option<usize> {
+        self.queue.front().copied()
+    }
+
+    /// Ends the first place's turn.
+    pub(crate) fn pass(&mut self) {
+        if let Some(place) = self.queue.pop_front() {
+            self.is_queued[place] = false;
+        }
+    }
+
+    /// Removes a place.
+    pub(crate) fn forget(&mut self, place: usize) {
+        if std::mem::replace(&mut self.is_queued[place], false) {
+            self.queue.retain(|queued| *queued != place);
         }
     }
 }

@@ -1,7 +1,5 @@
 //! The order and the deadlines of queue pairs and connections.
 
 mod deadlines;
-mod turns;
 
-pub(crate) use deadlines::{Deadlines, sooner};
-pub(crate) use turns::Turns;
+pub(crate) use deadlines::{Deadlines, Turns, sooner};

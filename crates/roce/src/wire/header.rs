@@ -1,6 +1,5 @@
-//! The base transport header (BTH), with which every packet begins.
-
-use crate::wire::psn::Psn;
+//! The base transport header (BTH), with which every packet begins, and packet sequence numbers: 24
+//! bits that wrap.
 
 /// The number of a queue pair: 24 bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -106,5 +105,42 @@ impl Bth {
             psn: Psn::new(u32::from_be_bytes([0, p0, p1, p2])),
         };
         Read { opcode, pad: usize::from((second & PAD_MASK) >> PAD_SHIFT), version: second & VERSION_MASK, bth }
+    }
+}
+
+/// A packet sequence number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Psn(u32);
+
+const BITS: u32 = 24;
+const MASK: u32 = (1 << BITS) - 1;
+
+impl Psn {
+    /// The low 24 bits of a number.
+    pub const fn new(number: u32) -> Psn {
+        Psn(number & MASK)
+    }
+
+    /// The number, below 2^24.
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The number `count` packets later.
+    #[must_use]
+    pub const fn plus(self, count: u32) -> Psn {
+        Psn::new(self.0.wrapping_add(count))
+    }
+
+    /// The number before this one.
+    #[must_use]
+    pub const fn before(self) -> Psn {
+        Psn::new(self.0.wrapping_sub(1))
+    }
+
+    /// How many packets this number is ahead of `other`; negative if it is behind, exact while both
+    /// are within 2^23 of each other.
+    pub const fn ahead_of(self, other: Psn) -> i32 {
+        (self.0.wrapping_sub(other.0) << (32 - BITS)).cast_signed() >> (32 - BITS)
     }
 }

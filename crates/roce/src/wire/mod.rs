@@ -11,13 +11,11 @@ pub mod icrc;
 pub mod ip;
 mod opcode;
 mod packet;
-mod psn;
 mod route;
 
 pub use extension::{AtomicExtension, AtomicOp, Deth, Reth, Syndrome};
-pub use header::{Bth, DEFAULT_PKEY, Qpn};
+pub use header::{Bth, DEFAULT_PKEY, Psn, Qpn};
 pub use opcode::{Rc, ReadPart, Segment, SendEnd, Uc, WriteEnd};
 pub(crate) use packet::write_head;
 pub use packet::{HEADERS_MAX_BYTES, Malformed, Packet, read, seal};
-pub use psn::Psn;
 pub use route::{Addresses, ROCE_PORT, Route};
