@@ -6,7 +6,9 @@
 //! the thread of a capture frees it.
 
 use std::mem;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
+
+use crate::errors::guarded::lock;
 
 /// The desks of a run's lcores, and whether there is a capture (or a trace).
 #[derive(Debug)]
@@ -66,9 +68,4 @@ impl<T> Desks<T> {
         }
         true
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Safe after a panic: every change is a few moves that do not panic.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -30,7 +30,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use verbline_mem::ConnectionId;
 
@@ -39,6 +39,7 @@ use crate::connection::port_qp::PortQp;
 use crate::control::event_fd::EventFd;
 use crate::control::notice::Notice;
 use crate::control::run_control::{Control, LcoreInbox};
+use crate::errors::guarded::lock;
 use crate::stats::clock::Tick;
 
 /// The most messages that an lcore takes per turn: the other ports' packets wait meanwhile.
@@ -113,26 +114,21 @@ impl CmMailbox {
         Ok(CmMailbox { said: Mutex::new(said), event: EventFd::new()?, inbox, place })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Said> {
-        // Every change is a few moves that do not panic.
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// For the cm thread: sends the lcore a message.
     pub(crate) fn tell_lcore(&self, message: ToLcore) {
-        let mut said = self.lock();
+        let mut said = lock(&self.said);
         said.to_lcore.push_back(message);
         self.announce(said);
     }
 
     /// For the lcore: acknowledges its notice. Later messages post another one.
     pub(crate) fn heard(&self) {
-        self.lock().announced = false;
+        lock(&self.said).announced = false;
     }
 
     /// For the lcore: requests another notice, for the next turn.
     pub(crate) fn call_again(&self) {
-        self.announce(self.lock());
+        self.announce(lock(&self.said));
     }
 
     /// Posts a notice, unless one is outstanding. So the lcore acts once per turn.
@@ -146,7 +142,7 @@ impl CmMailbox {
 
     /// For the lcore: takes some messages, in order; another notice comes if there are more.
     pub(crate) fn take_for_lcore(&self, taken: &mut Vec<ToLcore>) {
-        let mut said = self.lock();
+        let mut said = lock(&self.said);
         let count = said.to_lcore.len().min(TAKEN_MAX);
         taken.extend(said.to_lcore.drain(..count));
         if !said.to_lcore.is_empty() {
@@ -156,7 +152,7 @@ impl CmMailbox {
 
     /// For the lcore: sends the cm thread a message.
     pub(crate) fn tell_cm(&self, message: ToCm) {
-        self.lock().to_cm.push(message);
+        lock(&self.said).to_cm.push(message);
         self.event.signal();
     }
 
@@ -164,12 +160,12 @@ impl CmMailbox {
     pub(crate) fn take_for_cm(&self, taken: &mut Vec<ToCm>) {
         // Cleared first: a message posted after the clear ends the next wait.
         self.event.clear();
-        std::mem::swap(&mut self.lock().to_cm, taken);
+        std::mem::swap(&mut lock(&self.said).to_cm, taken);
     }
 
     /// The number of opened connections that the lcore has not heard of.
     pub(crate) fn unheard(&self) -> usize {
-        self.lock().to_lcore.iter().filter(|message| matches!(message, ToLcore::Open { .. })).count()
+        lock(&self.said).to_lcore.iter().filter(|message| matches!(message, ToLcore::Open { .. })).count()
     }
 
     /// The run's control, by which a cm thread ends the run.

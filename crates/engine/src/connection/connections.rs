@@ -11,12 +11,13 @@ use verbline_verbs::connection::Connection;
 
 use crate::connection::multi_port::acceptor_guard::AcceptorGuard;
 use crate::connection::multi_port::cm_thread::{CmThread, CmThreadSpec, EndedCmThread};
-use crate::connection::spec::{ConnectionSpec, Established, Reconnect, SharedStatus, Status, lock};
+use crate::connection::spec::{ConnectionSpec, Established, Reconnect, SharedStatus, Status};
 use crate::connection::supervisor::{LcoreSide, Reconnector, Supervisor};
 use crate::control::connection_stops::{ConnectionStops, StopFlags};
 use crate::control::joining::{Joined, is_this, join_until};
 use crate::control::run_control::Control;
 use crate::errors::guarded;
+use crate::errors::guarded::lock;
 use crate::errors::stuck::Stuck;
 use crate::stats::clock::{Clock, Tick};
 use crate::stats::report::{ConnectionReport, ConnectionState, FailureReport};

@@ -20,10 +20,11 @@ use verbline_verbs::connection::{Connection, ConnectionError, Listener, Request,
 use verbline_verbs::{Provider, QpState, QueuePair};
 
 use crate::connection::handshake::{ANSWER, Pauses, RESOLVE, reject, wrong_device};
-use crate::connection::spec::{ConnectionSpec, Established, LocalPort, Role, SharedStatus, Status, lock};
+use crate::connection::spec::{ConnectionSpec, Established, LocalPort, Role, SharedStatus, Status};
 use crate::connection::waiting::Waiting;
 use crate::control::event_fd::{self, StopFlag};
 use crate::errors::error::EngineError;
+use crate::errors::guarded::lock;
 
 /// The interval at which the owner is asked whether to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(20);

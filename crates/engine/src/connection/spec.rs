@@ -2,7 +2,7 @@
 //! status at any time.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use verbline_verbs::connection::{ConnectOptions, Connection, ConnectionLink, Listener, QpIncidents};
@@ -10,6 +10,7 @@ use verbline_verbs::{InitSpec, Provider, QpError, QpMaker, QueuePair};
 
 use crate::connection::cm_mailbox::CmMailbox;
 use crate::errors::error::Place;
+use crate::errors::guarded::lock;
 use crate::stats::clock::Tick;
 use crate::stats::report::ConnectionState;
 
@@ -52,12 +53,12 @@ impl SharedOptions {
     }
 
     pub(crate) fn now(&self) -> ConnectOptions {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.0).clone()
     }
 
     /// Sets the options from the next connection on.
     pub(crate) fn set(&self, options: ConnectOptions) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = options;
+        *lock(&self.0) = options;
     }
 }
 
@@ -170,9 +171,4 @@ impl Status {
         (self.peer, self.link, self.incidents, self.took) = (peer, link, incidents, took);
         self.times += 1;
     }
-}
-
-pub(crate) fn lock(status: &SharedStatus) -> MutexGuard<'_, Status> {
-    // Every change is a few assignments, so a panic leaves a valid status.
-    status.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -27,10 +27,11 @@ use crate::connection::cm_mailbox::{CmMailbox, TO_CM_KINDS, ToCm, ToLcore, first
 use crate::connection::connector::{Connector, Failure};
 use crate::connection::handshake::{PAUSE_MAX, Pauses};
 use crate::connection::port_qp::PortQp;
-use crate::connection::spec::{LocalPort, Role, SharedStatus, Status, lock};
+use crate::connection::spec::{LocalPort, Role, SharedStatus, Status};
 use crate::control::connection_stops::StopFlags;
 use crate::control::event_fd::{self, StopFlag};
 use crate::errors::error::EngineError;
+use crate::errors::guarded::lock;
 use crate::stats::clock::Clock;
 use crate::stats::down_reason::DownReason;
 use crate::stats::report::ConnectionState;

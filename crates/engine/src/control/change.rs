@@ -5,12 +5,13 @@
 //! takes the lock once, to set the outcome.
 
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use verbline_verbs::datagram::{AddressHandle, AhSpec};
 use verbline_verbs::expert::{AttrMask, QpAttr};
 
+use crate::errors::guarded::lock;
 use crate::stats::clock::Tick;
 
 /// The outcome of a change.
@@ -93,7 +94,7 @@ impl Change {
 
     /// For the lcore: ends the change.
     pub(crate) fn end(&self, outcome: ChangeOutcome) {
-        self.lock().outcome = Some(outcome);
+        lock(&self.state).outcome = Some(outcome);
         self.ended.notify_all();
     }
 
@@ -103,7 +104,7 @@ impl Change {
 
     /// For the lcore: notes that the pause has begun. False if the asking thread has abandoned it.
     pub(crate) fn begin_pause(&self, drained_in: Duration) -> bool {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if !state.is_abandoned {
             state.outcome = Some(ChangeOutcome::Taken { held: drained_in });
             self.ended.notify_all();
@@ -113,29 +114,24 @@ impl Change {
 
     /// Whether the asking thread has given up: the outcome has no reader.
     pub(crate) fn is_abandoned(&self) -> bool {
-        self.lock().is_abandoned
+        lock(&self.state).is_abandoned
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.lock().outcome.is_some()
+        lock(&self.state).outcome.is_some()
     }
 
     /// For the asking thread: the outcome, if it comes within `timeout`.
     pub(crate) fn wait(&self, timeout: Duration) -> Option<ChangeOutcome> {
-        let waited = self.ended.wait_timeout_while(self.lock(), timeout, |state| state.outcome.is_none());
+        let waited = self.ended.wait_timeout_while(lock(&self.state), timeout, |state| state.outcome.is_none());
         waited.unwrap_or_else(PoisonError::into_inner).0.outcome.clone()
     }
 
     /// For the asking thread: gives up. Returns the outcome, if it came at the last moment.
     pub(crate) fn abandon(&self) -> Option<ChangeOutcome> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.is_abandoned = true;
         state.outcome.clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Every change of the state is one assignment.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -12,7 +12,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,7 @@ use crate::control::joining::{Joined, join_until};
 use crate::control::notice::{EventMeaning, Notice, is_ordinary};
 use crate::control::readable::Readable;
 use crate::control::run_control::Control;
+use crate::errors::guarded::lock;
 use crate::errors::stuck::Stuck;
 use crate::stats::counter::Shared;
 use crate::stats::counters::PortStats;
@@ -86,7 +87,7 @@ const OTHER_QPS: &str = "other QPs";
 
 impl EventCounts {
     fn add(&self, mut key: (String, String, String), is_of_qp: bool, ports: Vec<String>, lcores: Vec<String>) {
-        let mut counts = self.lock();
+        let mut counts = lock(&self.0);
         if is_of_qp && !counts.contains_key(&key) {
             let from = (key.0.clone(), key.1.clone(), String::new());
             let of_kind = counts.range(from..).take_while(|(known, _)| (&known.0, &known.1) == (&key.0, &key.1));
@@ -114,11 +115,7 @@ impl EventCounts {
             lcores: seen.lcores.clone(),
             count: seen.count,
         };
-        self.lock().iter().map(entry).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Counts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0).iter().map(entry).collect()
     }
 }
 

@@ -74,10 +74,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 pub(crate) fn wait<const N: usize>(on: [BorrowedFd<'_>; N], until: Option<Instant>) -> [bool; N] {
     loop {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        let timeout = left.map(|left| Timespec {
-            tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
-            tv_nsec: left.subsec_nanos().into(),
-        });
+        let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         let mut fds = on.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) => return fds.map(|fd| !fd.revents().is_empty()),

@@ -5,7 +5,6 @@ pub(crate) mod change;
 pub(crate) mod connection_stops;
 pub(crate) mod device_events;
 pub(crate) mod event_fd;
-pub(crate) mod failing;
 pub(crate) mod joining;
 pub(crate) mod notice;
 pub(crate) mod panic_hook;

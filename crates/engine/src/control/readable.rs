@@ -62,10 +62,7 @@ impl Readable {
             }
         }
         let rests = self.rests.iter().filter_map(|rest| rest.until).map(|until| until.saturating_duration_since(now));
-        let timeout = rests.chain(timeout).min().map(|left| Timespec {
-            tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
-            tv_nsec: left.subsec_nanos().into(),
-        });
+        let timeout = rests.chain(timeout).min().and_then(|left| Timespec::try_from(left).ok());
         let mut buffer = [MaybeUninit::uninit(); 8];
         match epoll::wait(&self.epoll, &mut buffer, timeout.as_ref()) {
             Ok((ready, _)) => Ok(ready.iter().map(|event| event.data.u64() as usize).collect()),

@@ -6,11 +6,10 @@
 //! is written three times in a run, and once for each notice ([`verbline_ring::Notices`], which is
 //! model-checked).
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
-pub(crate) use verbline_ring::Word;
 use verbline_ring::{Notices, Pulse, Waker};
 
 use crate::capture::desk::Desks;
@@ -18,8 +17,11 @@ use crate::capture::tap::Tap;
 use crate::control::connection_stops::ConnectionStops;
 use crate::control::notice::Notice;
 use crate::errors::error::EngineError;
+use crate::errors::guarded::lock;
 use crate::stats::report::FailureReport;
 use crate::trace::recorder::Recorder;
+
+pub(crate) use verbline_ring::Word;
 
 /// The phase of a run. Only ever moves to a later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -162,11 +164,6 @@ impl Control {
         self.notices.hear(lcore, notices)
     }
 
-    /// Records that the port at this index in the plan is down for good, which ends the run.
-    pub(crate) fn lose_port(&self, place: usize) {
-        self.update(|progress| progress.lost_ports.push(place));
-    }
-
     /// Sets the flags of the run's connections, which a failure raises.
     pub(crate) fn set_connections(&self, stops: &ConnectionStops) {
         // A run makes its connections once.
@@ -197,13 +194,13 @@ impl Control {
     /// Updates the progress for the owner. Takes a lock: only for events that happen once (a start,
     /// an end, a failure).
     pub(crate) fn update(&self, change: impl FnOnce(&mut Progress)) {
-        change(&mut self.lock());
+        change(&mut lock(&self.progress));
         self.changed.notify_all();
     }
 
     /// Reads or takes part of the progress, without waking any thread.
     pub(crate) fn with<T>(&self, look: impl FnOnce(&mut Progress) -> T) -> T {
-        look(&mut self.lock())
+        look(&mut lock(&self.progress))
     }
 
     /// Waits until `done` holds, or for `timeout`; then returns `read` of the progress.
@@ -214,7 +211,7 @@ impl Control {
         read: impl FnOnce(&Progress) -> T,
     ) -> T {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let mut progress = self.lock();
+        let mut progress = lock(&self.progress);
         while !done(&progress) {
             match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
                 Some(Duration::ZERO) => break,
@@ -226,16 +223,33 @@ impl Control {
         }
         read(&progress)
     }
-
-    fn lock(&self) -> MutexGuard<'_, Progress> {
-        lock(&self.progress)
-    }
 }
 
-/// A thread that panicked while it held one of these locks leaves plain figures behind, which are
-/// still valid.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+/// An lcore's means to report that one of its stages has failed.
+pub(crate) struct Failing {
+    control: Arc<Control>,
+    lcore: String,
+    /// The stages' names, in the order of their calls.
+    stages: Box<[String]>,
+    has_failed: bool,
+}
+
+impl Failing {
+    pub(crate) fn new(control: Arc<Control>, lcore: String, stages: Box<[String]>) -> Failing {
+        Failing { control, lcore, stages, has_failed: false }
+    }
+
+    /// Fails the run, which then drains; the stage at this index has failed.
+    #[cold]
+    pub(crate) fn fail(&mut self, place: Option<usize>, why: impl Into<String>) {
+        if std::mem::replace(&mut self.has_failed, true) {
+            return;
+        }
+        let stage = place.and_then(|place| self.stages.get(place)).cloned();
+        let failure = FailureReport { lcore: self.lcore.clone(), stage, panicked: false, message: why.into() };
+        tracing::error!(lcore = %failure.lcore, stage = ?failure.stage, "{}", failure.message);
+        self.control.fail(failure);
+    }
 }
 
 #[cfg(test)]

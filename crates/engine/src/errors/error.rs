@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use verbline_mem::{PoolError, RegionError};
-use verbline_plan::{Diagnostic, Location, Plan, Span};
+use verbline_plan::{Diagnostic, LcoreId, Location, Plan, Span};
 
 use crate::errors::stuck::{self, Stuck};
 use crate::stats::report::Report;
@@ -24,6 +24,20 @@ pub type Place = Box<Location>;
 /// The place of a declaration in the plan.
 pub(crate) fn place(plan: &Plan, span: Span) -> Place {
     Box::new(plan.locate(span))
+}
+
+/// The refusal of a call that an lcore needs, from the kernel's error.
+pub(crate) fn system(
+    plan: &Plan,
+    span: Span,
+    lcore: LcoreId,
+    call: &'static str,
+    remedy: &'static str,
+) -> impl FnOnce(io::Error) -> EngineError {
+    move |source| {
+        let (at, lcore) = (place(plan, span), plan[lcore].name.clone());
+        EngineError::System { at, lcore, call, source, remedy }
+    }
 }
 
 /// The remedy if no peer is at the other end of an address.

@@ -1,4 +1,5 @@
-//! The one place where the app's values are dropped, and where panics of the app's code are caught.
+//! The one place where the app's values are dropped, where panics of the app's code are caught, and
+//! where locks outlive a panic.
 //!
 //! Guarantees: a panic in the `Drop` of a stage, of an acceptor or of a panic's own payload goes no
 //! further than the value: its neighbours are dropped all the same, and the panic's message is
@@ -9,7 +10,7 @@ use std::any::Any;
 use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 /// Runs code of the app. `Err`: it panicked, with this message.
@@ -22,6 +23,12 @@ pub(crate) fn call<T>(run: impl FnOnce() -> T) -> Result<T, String> {
 /// Joins a thread, and returns its result. `Err`: it panicked, with this message.
 pub(crate) fn joined<T>(thread: JoinHandle<T>) -> Result<T, String> {
     thread.join().map_err(said)
+}
+
+/// Locks, even after a panic: every change under a lock of this crate is a few moves or assignments
+/// that do not panic, so the value is valid.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The message of a panic. Its payload is the app's: dropping it may panic.

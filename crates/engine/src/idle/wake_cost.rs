@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use core_affinity::CoreId;
@@ -23,6 +23,7 @@ use verbline_plan::{IdlePolicy, Lcore, Plan};
 use verbline_ring::{Pause, Sleeper, Waker, doorbell};
 
 use crate::control::event_fd::{self, EventFd};
+use crate::errors::guarded::lock;
 use crate::idle::forecast::Objective;
 use crate::idle::policy::{Budget, SpinFrom};
 
@@ -96,7 +97,7 @@ fn wake_cost(plan: &Plan, lcore: &Lcore) -> WakeCost {
 fn between(from: u32, to: u32) -> WakeCost {
     static COSTS: Mutex<BTreeMap<(u32, u32), WakeCost>> = Mutex::new(BTreeMap::new());
     // A panic leaves only measured costs behind.
-    let mut costs = COSTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut costs = lock(&COSTS);
     *costs.entry((from, to)).or_insert_with(|| {
         let cost = measure(from, to).unwrap_or_else(|error| {
             // A CPU that this process may not use is reported when its lcore starts.

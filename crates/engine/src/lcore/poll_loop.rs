@@ -26,8 +26,8 @@ use verbline_mem::PoolCache;
 use verbline_plan::IdlePolicy;
 use verbline_verbs::Completions;
 
-use crate::control::failing::Failing;
 use crate::control::notice::Notice;
+use crate::control::run_control::Failing;
 use crate::control::run_control::{Control, LcoreInbox, Phase, Word};
 use crate::idle::policy::{Budget, Idle};
 use crate::idle::wake_set::WakeSet;

@@ -4,7 +4,7 @@
 use verbline_mem::ConnectionId;
 use verbline_verbs::Completion;
 
-use crate::control::failing::Failing;
+use crate::control::run_control::Failing;
 use crate::operations::queue::OperationQueue;
 use crate::ports::context::LcoreContext;
 use crate::ports::multi_port::MultiPort;

@@ -1,12 +1,13 @@
 //! Changes of a run's ports by a plan that was read again.
 
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use verbline_plan::{Diagnostics, KeyChange, Plan, PortChange, PortId, Taking};
 
 use crate::control::change::{Asked, Change, ChangeOutcome};
 use crate::control::notice::Notice;
+use crate::errors::guarded::lock;
 use crate::run::stop::RunningInner;
 use crate::setup::changes::Known;
 
@@ -64,7 +65,7 @@ impl RunningInner {
 
     pub(super) fn known(&self) -> MutexGuard<'_, Known> {
         // Every change of it is a few assignments.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.known)
     }
 
     /// Has an lcore change the port at this index, and waits for the outcome.

@@ -22,7 +22,7 @@ use crate::control::connection_stops::ConnectionStops;
 use crate::control::device_events::Watched;
 use crate::control::event_fd::StopFlag;
 use crate::control::run_control::{Control, LcoreInbox};
-use crate::errors::error::{EngineError, Place, place};
+use crate::errors::error::{EngineError, Place, place, system};
 use crate::idle::policy::Budget;
 use crate::idle::wake_cost::budget;
 use crate::idle::wake_set::WakeSet;
@@ -124,13 +124,8 @@ pub(crate) fn build_to(plan: &Plan, registry: &Registry, extent: &Extent) -> Res
             many.create(lcore, source)?;
         }
         cqs.push(source.as_ref().map(|source| source.cq.id()));
-        let fds = watched_fds(lcore, &stages).map_err(|source| EngineError::System {
-            at: place(plan, lcore.span),
-            lcore: lcore.name.clone(),
-            call: "watching its stages' descriptors (epoll)",
-            source,
-            remedy: "free file descriptors (ulimit -n)",
-        })?;
+        let call = "watching its stages' descriptors (epoll)";
+        let fds = watched_fds(lcore, &stages).map_err(system(plan, lcore.span, lcore.id, call, FREE_FDS))?;
         wake_sets.push(WakeSet::new(source, sleeper, fds));
     }
     let mut lcores = Vec::new();
@@ -181,6 +176,8 @@ pub(crate) fn build_to(plan: &Plan, registry: &Registry, extent: &Extent) -> Res
     })
 }
 
+const FREE_FDS: &str = "free file descriptors (ulimit -n)";
+
 /// Facts about the machine that the run has found, and certain ones of the plan's check.
 fn found_out(plan: &Plan, of_memory: Vec<Note>) -> Vec<Note> {
     let certain = plan.notes().iter().filter(|note| !note.lack.is_forecast());
@@ -199,13 +196,8 @@ fn found_out(plan: &Plan, of_memory: Vec<Note>) -> Vec<Note> {
 
 fn doorbells(plan: &Plan) -> Result<(Vec<Waker>, Vec<Sleeper>), EngineError> {
     let bell = |lcore: &verbline_plan::Lcore| {
-        verbline_ring::doorbell().map_err(|source| EngineError::System {
-            at: place(plan, lcore.span),
-            lcore: lcore.name.clone(),
-            call: "making its doorbell (eventfd)",
-            source,
-            remedy: "free file descriptors (ulimit -n)",
-        })
+        let call = "making its doorbell (eventfd)";
+        verbline_ring::doorbell().map_err(system(plan, lcore.span, lcore.id, call, FREE_FDS))
     };
     let pairs = plan.lcores().iter().map(bell).collect::<Result<Vec<_>, _>>()?;
     Ok(pairs.into_iter().unzip())
@@ -219,17 +211,12 @@ fn mailboxes(plan: &Plan, control: &Arc<Control>) -> Result<Vec<Option<Arc<CmMai
             plan[port.lcore].ports.iter().position(|id| *id == port.id).expect("a port is on its lcore");
         let inbox = LcoreInbox { control: Arc::clone(control), lcore: port.lcore.index() };
         let connections = port.connections.as_ref().map_or(1, |connections| connections.max as usize);
-        let mailbox = CmMailbox::new(inbox, place_on_lcore, connections).map_err(|source| EngineError::System {
-            at: place(plan, port.span),
-            lcore: plan[port.lcore].name.clone(),
-            call: match port.connections {
-                None => "making the eventfd of a port that reconnects",
-                Some(_) => "making the eventfd of a port with many connections",
-            },
-            source,
-            remedy: "free file descriptors (ulimit -n)",
-        })?;
-        Ok(Arc::new(mailbox))
+        let call = match port.connections {
+            None => "making the eventfd of a port that reconnects",
+            Some(_) => "making the eventfd of a port with many connections",
+        };
+        let refused = system(plan, port.span, port.lcore, call, FREE_FDS);
+        CmMailbox::new(inbox, place_on_lcore, connections).map(Arc::new).map_err(refused)
     };
     let is_given = |port: &&verbline_plan::Port| port.reconnect || port.connections.is_some();
     plan.ports().iter().map(|port| Some(port).filter(is_given).map(mailbox).transpose()).collect()

@@ -295,7 +295,7 @@ fn open_pool(
         lock: plan[pool.device].provider == Provider::Soft,
     };
     let name = format!("pool.{}", pool.name);
-    let region = memory.map_pool(pool.id, &name, region);
+    let region = memory.map(&name, region, |nodes| nodes.pool(pool.id));
     let region =
         region.map_err(|source| EngineError::Region { at: at(), place: name.clone(), source: source.into() })?;
     let len_bytes = region.len_bytes();

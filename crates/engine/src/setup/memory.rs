@@ -8,7 +8,7 @@ use verbline_mem::{
     Fallback, NodeControl, NodeFound, NodeOutcome, NodeWish, PageChoice, PageSize, Region, RegionError, RegionSpec,
     Shortage,
 };
-use verbline_plan::{Home, Lack, Nodes, Note, Pages, Plan, PoolId, RegionId};
+use verbline_plan::{Home, Lack, Nodes, Note, Pages, Plan};
 
 /// Maps memory, and records shortfalls.
 pub(crate) struct Memory<'a> {
@@ -23,20 +23,15 @@ impl<'a> Memory<'a> {
         Memory { nodes: plan.nodes(opened), control, shortfall: Shortfall::default() }
     }
 
-    /// Maps the memory of a pool, which notes call `name`.
-    pub(crate) fn map_pool(&mut self, pool: PoolId, name: &str, spec: RegionSpec) -> Result<Region, RegionError> {
-        let home = self.nodes.pool(pool).cloned();
-        self.map(name, spec, home.as_ref())
-    }
-
-    /// Like [`Memory::map_pool`], for a region.
-    pub(crate) fn map_region(&mut self, region: RegionId, name: &str, spec: RegionSpec) -> Result<Region, RegionError> {
-        let home = self.nodes.region(region).cloned();
-        self.map(name, spec, home.as_ref())
-    }
-
-    /// Maps locked memory if this process may lock it, and swappable memory otherwise.
-    fn map(&mut self, name: &str, mut spec: RegionSpec, home: Option<&Home>) -> Result<Region, RegionError> {
+    /// Maps the memory of a pool or a region, which notes call `name`, at the home that it finds:
+    /// locked if this process may lock it, and swappable otherwise.
+    pub(crate) fn map(
+        &mut self,
+        name: &str,
+        mut spec: RegionSpec,
+        home: impl FnOnce(&Nodes) -> Option<&Home>,
+    ) -> Result<Region, RegionError> {
+        let home = home(&self.nodes);
         let wish = home.map(|home| NodeWish { node: home.node, control: self.control });
         let (region, refusal) = match Region::map_near(&spec, wish) {
             Err(refusal @ RegionError::Lock { .. }) => {

@@ -12,7 +12,7 @@ use crate::connection::multi_port::accept_queue::AcceptQueue;
 use crate::connection::multi_port::acceptor_guard::AcceptorGuard;
 use crate::connection::multi_port::cm_thread::{Admitted, BACKLOG, CmThreadRole, CmThreadSpec};
 use crate::connection::multi_port::listener_ports::{ListenerPort, ListenerPorts};
-use crate::errors::error::{EngineError, place};
+use crate::errors::error::{EngineError, place, system};
 use crate::errors::guarded::Guarded;
 use crate::idle::wake_set::CqSource;
 use crate::ports::multi_port::{ManyReceiving, ManySending, MultiPort, MultiPortSpec, signal_every};
@@ -181,13 +181,9 @@ impl<'a> Door<'a> {
         acceptors: &mut Acceptors,
     ) -> Result<Door<'a>, EngineError> {
         let port = made.port;
-        let accept_queue = AcceptQueue::new(made.connections.max as usize).map_err(|source| EngineError::System {
-            at: place(plan, port.span),
-            lcore: plan[port.lcore].name.clone(),
-            call: "making the eventfd of a port that takes many peers",
-            source,
-            remedy: "free file descriptors (ulimit -n)",
-        })?;
+        let call = "making the eventfd of a port that takes many peers";
+        let refused = system(plan, port.span, port.lcore, call, "free file descriptors (ulimit -n)");
+        let accept_queue = AcceptQueue::new(made.connections.max as usize).map_err(refused)?;
         let acceptor = port.acceptor.as_ref().zip(acceptors[port.id.index()].take());
         Ok(Door {
             port,

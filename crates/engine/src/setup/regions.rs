@@ -44,7 +44,7 @@ fn make_one(
         // As for a pool: the kernel pins memory that a kernel device registers.
         lock: plan[declared.device].provider == Provider::Soft,
     };
-    let mapped = memory.map_region(declared.id, &name, spec);
+    let mapped = memory.map(&name, spec, |nodes| nodes.region(declared.id));
     let memory =
         mapped.map_err(|source| EngineError::Region { at: at(), place: name.clone(), source: source.into() })?;
     // Only the declared length: peers must not reach the rest of a huge page.

@@ -239,8 +239,17 @@ impl RunStats {
             }
         }
         if ended {
-            all.extend(self.rings.iter().filter_map(left_in_ring));
-            all.extend(self.injectors.iter().filter_map(left_in_injector));
+            // Packets that were never popped, and went back to their pool with the ring.
+            let ring = |entry: &RingEntry| {
+                (format!("ring.{}", entry.known.name), entry.lanes.iter().map(LaneEntry::queued).sum())
+            };
+            let injector = |entry: &InjectorEntry| {
+                let packets = entry.producer.pushed.value() - entry.consumer.popped.value();
+                (format!("injector.{}", entry.known.name), packets)
+            };
+            let left = self.rings.iter().map(ring).chain(self.injectors.iter().map(injector));
+            let report = |(place, packets)| DropReport { place, reason: "left_behind".to_owned(), packets };
+            all.extend(left.map(report).filter(|left| left.packets > 0));
         }
         all
     }
@@ -356,22 +365,6 @@ fn most(found: u64, depth: u64, full: u64, popped: u64) -> u64 {
 /// Divides, or returns 0 where there is nothing to divide by.
 pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
-}
-
-/// Packets that were never popped, and went back to their pool with the ring.
-fn left_in_ring(entry: &RingEntry) -> Option<DropReport> {
-    let packets = entry.lanes.iter().map(LaneEntry::queued).sum();
-    left_behind(format!("ring.{}", entry.known.name), packets)
-}
-
-/// Like [`left_in_ring`], for an injector.
-fn left_in_injector(entry: &InjectorEntry) -> Option<DropReport> {
-    let packets = entry.producer.pushed.value() - entry.consumer.popped.value();
-    left_behind(format!("injector.{}", entry.known.name), packets)
-}
-
-fn left_behind(place: String, packets: u64) -> Option<DropReport> {
-    (packets > 0).then(|| DropReport { place, reason: "left_behind".to_owned(), packets })
 }
 
 fn pool(pool: &Pool, pages_remedy: Option<&str>) -> PoolReport {

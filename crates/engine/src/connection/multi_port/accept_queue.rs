@@ -18,9 +18,10 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use crate::control::event_fd::EventFd;
+use crate::errors::guarded::lock;
 
 /// See the top of this file.
 #[derive(Debug)]
@@ -57,16 +58,16 @@ impl<T> AcceptQueue<T> {
 
     /// The number of reserved slots: those of connections, and of requests on their way.
     pub(crate) fn reserved(&self) -> usize {
-        self.lock().reserved
+        lock(&self.state).reserved
     }
 
     pub(crate) fn has_room(&self) -> bool {
-        self.lock().fits(self.max)
+        lock(&self.state).fits(self.max)
     }
 
     /// Reserves a slot. False if none is free.
     pub(crate) fn reserve(&self) -> bool {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let fits = state.fits(self.max);
         state.reserved += usize::from(fits);
         fits
@@ -74,14 +75,14 @@ impl<T> AcceptQueue<T> {
 
     /// Frees a reserved slot.
     pub(crate) fn give_back(&self) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.reserved = state.reserved.saturating_sub(1);
     }
 
     /// Hands a request to the port's cm thread; returns it if the queue is closed.
     #[must_use = "who comes back is still to be answered"]
     pub(crate) fn hand(&self, one: T) -> Option<T> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if !state.is_open {
             return Some(one);
         }
@@ -95,19 +96,14 @@ impl<T> AcceptQueue<T> {
     pub(crate) fn take_all(&self) -> VecDeque<T> {
         // Cleared first: a request handed over after the clear ends the next wait.
         self.event.clear();
-        std::mem::take(&mut self.lock().waiting)
+        std::mem::take(&mut lock(&self.state).waiting)
     }
 
     /// For the port's cm thread: closes the queue. Returns the requests that still wait.
     pub(crate) fn close(&self) -> VecDeque<T> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.is_open = false;
         std::mem::take(&mut state.waiting)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
-        // Every change is a few moves that do not panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -5,10 +5,11 @@
 //! as a message; after a panic it is not called again. The last of its cm threads to end drops it.
 //! Any thread can see the current call, and its start.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Instant;
 
 use crate::connection::acceptor::{Acceptor, Answer, ConnectionRequest};
+use crate::errors::guarded::lock;
 use crate::errors::guarded::{self, Guarded};
 
 /// The acceptor of a port.
@@ -90,11 +91,6 @@ impl AcceptorGuard {
         *lock(&self.asked) = None;
         done
     }
-}
-
-/// No panic of the app reaches these locks.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl std::fmt::Debug for AcceptorGuard {

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
@@ -38,6 +38,7 @@ use crate::connection::spec::LocalPort;
 use crate::control::connection_stops::StopFlags;
 use crate::control::event_fd;
 use crate::errors::guarded::Guarded;
+use crate::errors::guarded::lock;
 use crate::stats::connection_counters::{CmThreadStats, LastError};
 use crate::stats::counter::Shared;
 
@@ -291,7 +292,7 @@ impl CmThread {
         tracing::debug!(port = %self.spec.port.name, %why, "a connection was not made");
         self.spec.counts.unanswered.add(1);
         // A panic leaves the old words or the new.
-        *self.spec.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.to_string());
+        *lock(&self.spec.last_error) = Some(why.to_string());
         self.targets.failed(connection.slot(), self.time.now());
     }
 

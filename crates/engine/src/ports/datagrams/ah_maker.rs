@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::mem;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use verbline_mem::ConnectionId;
@@ -18,6 +18,7 @@ use verbline_verbs::{ProtectionDomain, VerbError};
 
 use crate::control::notice::Notice;
 use crate::control::run_control::LcoreInbox;
+use crate::errors::guarded::lock;
 
 /// A requested address handle: its connection, and the result.
 pub(super) type Made = (ConnectionId, Result<AddressHandle, VerbError>);
@@ -76,7 +77,7 @@ impl AhMaker {
 
     /// Requests an address handle; a connections notice tells the lcore when it is made.
     pub(super) fn ask(&self, connection: ConnectionId, path: AhSpec) {
-        let mut said = self.shared.lock();
+        let mut said = lock(&self.shared.said);
         said.asked.push_back((connection, path));
         let sleeps = mem::take(&mut said.sleeps);
         drop(said);
@@ -90,25 +91,20 @@ impl AhMaker {
 
     /// Takes the next result: an address handle, or an error.
     pub(super) fn take(&self) -> Option<Made> {
-        self.shared.lock().made.pop_front()
+        lock(&self.shared.said).made.pop_front()
     }
 
     /// Returns an address handle that nobody uses any more.
     pub(super) fn give_back(&self, ah: AddressHandle) {
-        self.shared.lock().used.push(ah);
+        lock(&self.shared.said).used.push(ah);
     }
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Said> {
-        // Safe after a panic: every change is a few moves that do not panic.
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn serve(&self, pd: &ProtectionDomain, port: &str) {
         let mut is_told = false;
         loop {
-            let mut said = self.lock();
+            let mut said = lock(&self.said);
             while !said.ends && said.asked.is_empty() {
                 said.sleeps = true;
                 said = self.called.wait(said).unwrap_or_else(PoisonError::into_inner);
@@ -127,7 +123,7 @@ impl Shared {
                 tracing::warn!(%port, %error, "a sender of datagrams cannot be answered");
                 is_told = true;
             }
-            self.lock().made.push_back((connection, made));
+            lock(&self.said).made.push_back((connection, made));
             self.inbox.post(Notice::Connections { port: self.place });
         }
     }
@@ -135,7 +131,7 @@ impl Shared {
 
 impl Drop for AhMaker {
     fn drop(&mut self) {
-        self.shared.lock().ends = true;
+        lock(&self.shared.said).ends = true;
         self.shared.called.notify_one();
         if let Some(Err(_)) = self.thread.take().map(JoinHandle::join) {
             tracing::error!("a thread that makes address handles panicked");

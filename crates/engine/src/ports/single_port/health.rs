@@ -75,7 +75,7 @@ impl Port {
             // The other end of a port without an address is a port of the same plan, or none: it
             // cannot come back.
             if !self.by_address {
-                inbox.control.lose_port(self.index.into());
+                inbox.control.update(|progress| progress.lost_ports.push(self.index.into()));
             }
         }
     }

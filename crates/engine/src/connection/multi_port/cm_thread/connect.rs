@@ -2,7 +2,6 @@
 //! cm thread.
 
 use std::os::fd::AsFd;
-use std::sync::PoisonError;
 
 use rustix::event::epoll;
 use verbline_mem::ConnectionId;
@@ -16,11 +15,12 @@ use crate::connection::multi_port::connection_slots::SlotState;
 use crate::connection::multi_port::targets::{Among, Picked};
 use crate::connection::port_qp::PortQp;
 use crate::errors::error::Cause;
+use crate::errors::guarded::lock;
 
 impl CmThread {
     /// Logs the reason of a listener that rejects the port, unless it is the last one logged.
     pub(super) fn tell_rejection(&self, error: &ConnectionError) {
-        let last = self.spec.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let last = lock(&self.spec.last_error).clone();
         if last.is_none_or(|last| last != error.to_string()) {
             tracing::warn!(port = %self.spec.port.name, %error, "a connection is rejected");
         }
