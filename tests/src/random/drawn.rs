@@ -4,7 +4,8 @@ use std::fmt::Debug;
 
 use proptest::prelude::*;
 
-/// A struct of numbers, and its strategy, which draws the fields in their order.
+/// A struct of numbers, and its strategy, which draws the fields in their order. It is boxed: a whole
+/// plan's would not fit on the stack of a test's thread.
 macro_rules! drawn {
     ($(#[$about:meta])* $vis:vis struct $name:ident {
         $($(#[$doc:meta])* $field:ident: $type:ty = $strategy:expr,)+
@@ -16,8 +17,8 @@ macro_rules! drawn {
         }
 
         impl $name {
-            pub(super) fn strategy() -> impl Strategy<Value = Self> {
-                drawn!(@nest $(($strategy))+).prop_map(|drawn!(@nest $($field)+)| Self { $($field),+ })
+            pub(super) fn strategy() -> BoxedStrategy<Self> {
+                drawn!(@nest $(($strategy))+).prop_map(|drawn!(@nest $($field)+)| Self { $($field),+ }).boxed()
             }
         }
     };
