@@ -4,8 +4,8 @@ use std::fmt::Debug;
 
 use proptest::prelude::*;
 
-/// A struct of numbers, and its strategy, which draws the fields in their order. It is boxed: a whole
-/// plan's would not fit on the stack of a test's thread.
+/// A struct of numbers, and its strategy, which draws the fields in their order. It is boxed: that
+/// of a whole plan would not fit on the stack of a test's thread.
 macro_rules! drawn {
     ($(#[$about:meta])* $vis:vis struct $name:ident {
         $($(#[$doc:meta])* $field:ident: $type:ty = $strategy:expr,)+

@@ -78,15 +78,17 @@ impl Taken {
     /// # Errors
     /// The terminal can't be read.
     pub(crate) fn wait(&self, patience: Duration) -> io::Result<Did> {
-        let did = match self.did.recv_timeout(patience) {
-            Ok(did) => did?,
-            Err(RecvTimeoutError::Timeout) => Did::Nothing,
-            // The reader ends after an error, and the error came first.
-            Err(RecvTimeoutError::Disconnected) => Did::Left,
-        };
+        let did = self.did.recv_timeout(patience);
         // Relaxed: the flag carries no data; a look later is soon enough.
-        let is_left = self.asked.load(Ordering::Relaxed) || is_gone()?;
-        Ok(if is_left { Did::Left } else { did })
+        if self.asked.load(Ordering::Relaxed) || is_gone()? {
+            return Ok(Did::Left);
+        }
+        match did {
+            Ok(did) => did,
+            Err(RecvTimeoutError::Timeout) => Ok(Did::Nothing),
+            // The reader ends after an error, and the error came first.
+            Err(RecvTimeoutError::Disconnected) => Ok(Did::Left),
+        }
     }
 }
 
