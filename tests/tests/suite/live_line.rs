@@ -118,7 +118,8 @@ fn a_signal_that_ends_a_run_before_its_time_is_named() {
 #[test]
 fn a_signal_that_was_blocked_when_the_run_was_started_ends_it() {
     let program = endless().with(["--json"]);
-    let told_then_killed = ["timeout", "--preserve-status", "--kill-after=20s", "1s"];
+    // In the foreground: it would tell its group as well, and a second signal aborts a run.
+    let told_then_killed = ["timeout", "--foreground", "--preserve-status", "--kill-after=20s", "1s"];
     let blocking = ["env", "--block-signal=INT", "--block-signal=TERM", "--block-signal=HUP"];
     let shown = program.run_as(&mut program.behind([&told_then_killed[..], &blocking].concat())).exited(0);
     assert_eq!(shown.json()["packets"]["held"], 0, "{shown}");
