@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use verbline_plan::IdlePolicy;
 use verbline_verbs::datagram::DEFAULT_QKEY;
 use verbline_verbs::event::AsyncEventKind;
-use verbline_verbs::{Completions, SendOptions, Status, Transport};
+use verbline_verbs::{CompletionQueue, Completions, SendOptions, Status, Transport};
 
 use super::*;
 use crate::api::stage::Stage;
@@ -25,12 +25,21 @@ use crate::stats::counters::{PortStats, StageStats};
 use crate::stats::drop_reason::DropReason;
 
 const SENDERS: usize = 4;
+const DEPTHS: Depths = Depths { tx_wr: 8, rx_wr: 8, signal_every_wr: 8 };
 /// The drain of the rig's lcores.
 const DRAIN_NS: u64 = 1_000_000_000;
 
 fn inbox() -> LcoreInbox {
     let (waker, _) = verbline_ring::doorbell().unwrap();
     LcoreInbox { control: Arc::new(Control::new(vec![waker])), lcore: 0 }
+}
+
+/// A queue pair in RTS, and its completion queue.
+fn queue_pair(rig: &Rig) -> (CompletionQueue, QueuePair) {
+    let cq = rig.context.create_cq(64, None).unwrap();
+    let mut qp = rig.pd.create_qp(&Rig::spec(&cq, Transport::Ud, DEPTHS, 0)).unwrap();
+    rig.bring_up(&mut qp);
+    (cq, qp)
 }
 
 fn datagrams(rig: &Rig, qp: &mut QueuePair) -> Datagrams {
@@ -69,10 +78,7 @@ fn hear(datagrams: &mut Datagrams, qp: &mut QueuePair, qpn: u32) -> ConnectionId
 #[test]
 fn what_new_senders_replace_is_bounded_while_a_send_may_use_it() {
     let rig = Rig::new(8);
-    let cq = rig.context.create_cq(64, None).unwrap();
-    let depths = Depths { tx_wr: 8, rx_wr: 8, signal_every_wr: 8 };
-    let mut qp = rig.pd.create_qp(&Rig::spec(&cq, Transport::Ud, depths, 0)).unwrap();
-    rig.bring_up(&mut qp);
+    let (cq, mut qp) = queue_pair(&rig);
     let mut datagrams = datagrams(&rig, &mut qp);
     // With nothing posted, each sender finds a place.
     for qpn in 0..3 * SENDERS as u32 {
@@ -100,10 +106,7 @@ fn what_new_senders_replace_is_bounded_while_a_send_may_use_it() {
 #[test]
 fn a_place_whose_generations_are_used_up_stays_with_its_last_sender() {
     let rig = Rig::new(8);
-    let cq = rig.context.create_cq(64, None).unwrap();
-    let depths = Depths { tx_wr: 8, rx_wr: 8, signal_every_wr: 8 };
-    let mut qp = rig.pd.create_qp(&Rig::spec(&cq, Transport::Ud, depths, 0)).unwrap();
-    rig.bring_up(&mut qp);
+    let (_cq, mut qp) = queue_pair(&rig);
     let mut datagrams = datagrams(&rig, &mut qp);
     for (place, peer) in datagrams.peers.iter_mut().enumerate().skip(1) {
         peer.handle = handle(0, place as u16, u32::MAX - 1);
@@ -150,10 +153,7 @@ proptest! {
         steps in prop::collection::vec((0u32..9, prop::bool::weighted(0.6), prop::bool::weighted(0.6)), 1..80),
     ) {
         let rig = Rig::new(8);
-        let cq = rig.context.create_cq(64, None).unwrap();
-        let depths = Depths { tx_wr: 8, rx_wr: 8, signal_every_wr: 8 };
-        let mut qp = rig.pd.create_qp(&Rig::spec(&cq, Transport::Ud, depths, 0)).unwrap();
-        rig.bring_up(&mut qp);
+        let (_cq, mut qp) = queue_pair(&rig);
         let (mut datagrams, mut given) = (datagrams(&rig, &mut qp), HashMap::new());
         for (qpn, is_reached, waits) in steps {
             let path = AhSpec::to_endpoint(&qp.endpoint());
@@ -184,10 +184,7 @@ proptest! {
 #[test]
 fn packets_that_waited_for_an_address_handle_go_once_there_is_room() {
     let rig = Rig::new(32);
-    let cq = rig.context.create_cq(64, None).unwrap();
-    let depths = Depths { tx_wr: 8, rx_wr: 8, signal_every_wr: 8 };
-    let mut qp = rig.pd.create_qp(&Rig::spec(&cq, Transport::Ud, depths, 0)).unwrap();
-    rig.bring_up(&mut qp);
+    let (_cq, mut qp) = queue_pair(&rig);
     let (mut datagrams, cache) = (datagrams(&rig, &mut qp), rig.pool.cache(0));
     let known = hear(&mut datagrams, &mut qp, 1);
     let path = AhSpec::to_endpoint(&qp.endpoint());
@@ -261,8 +258,7 @@ impl Answering {
     fn new(gid_index: Option<u8>) -> Answering {
         let rig = Rig::new(8);
         let source = rig.source();
-        let depths = Depths { tx_wr: 8, rx_wr: 8, signal_every_wr: 8 };
-        let mut qp = rig.pd.create_qp(&Rig::spec(&source.cq, Transport::Ud, depths, 0)).unwrap();
+        let mut qp = rig.pd.create_qp(&Rig::spec(&source.cq, Transport::Ud, DEPTHS, 0)).unwrap();
         rig.bring_up(&mut qp);
         let (waker, doorbell) = verbline_ring::doorbell().unwrap();
         let control = Arc::new(Control::new(vec![waker]));
@@ -276,8 +272,8 @@ impl Answering {
         while gid_index.is_some() && control.word() == Word::FIRST {
             std::thread::yield_now();
         }
-        let mut sending = Sending::new(1, depths.signal_every_wr, depths.tx_wr as usize)
-            .with_options(Some(Returning::new(Some(0), depths.tx_wr as usize)));
+        let mut sending = Sending::new(1, DEPTHS.signal_every_wr, DEPTHS.tx_wr as usize)
+            .with_options(Some(Returning::new(Some(0), DEPTHS.tx_wr as usize)));
         sending.know_peers(Some(Box::new(datagrams)));
         let qpn = qp.qpn();
         let port = rig::port(0, qp, None, Some(sending), None);
