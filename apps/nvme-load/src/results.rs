@@ -138,7 +138,7 @@ impl Measured {
             mismatches, failed, unasked, malformed, not_invalidated, not_kept_alive, keep_alive_expired, ..
         } = self.counts;
         outcome.failures.extend(self.failures.iter().cloned());
-        // What kept it from working says enough.
+        // An earlier failure has said why nothing was measured.
         if self.latencies.is_empty() && self.failures.is_empty() {
             outcome.failures.push(unmeasured(self.counts.answered));
         }

@@ -102,7 +102,7 @@ fn returned(near: &Facts, name: &str, port: &PortFacts, far: &Facts, other: &Por
     is_fault.then(|| format!("port.{name}: {all} packets came back or found no room, {asked} asked to"))
 }
 
-/// What the operator did is what the owner's region has.
+/// The owner's region holds the results of the operator's requests.
 fn operations(client: &Facts, server: &Facts) -> Vec<String> {
     let (operator, owner) = (format!("s{OPERATOR}"), format!("s{OWNER}"));
     let differing = [("given_back", "came_back"), ("added", "sum")].into_iter().filter_map(|(near, far)| {

@@ -138,7 +138,7 @@ pub fn run_without(text: &str, descriptors: u64) -> Result<(Plan, Report), Strin
     let kinds = registry.catalog().kinds;
     let is_source = |stage: &Stage| kinds.iter().any(|kind| kind.name == stage.kind && kind.spec.source);
     let ends = ends && plan.stages().iter().any(is_source);
-    // Those of the other process are in the section, too.
+    // The section names the injectors of the other process, too.
     let is_here = |name: &str| plan.injectors().iter().any(|injector| injector.name == name);
     let pushers: Vec<Pusher> = pushers.into_iter().filter(|pusher| is_here(&pusher.name)).collect();
     let writer = writer.filter(|_| plan.stages().iter().any(|stage| stage.name == format!("s{WATCHER}")));

@@ -1,5 +1,5 @@
-//! What waits on an lcore between two turns: the lcore neither sleeps through it, nor stays awake
-//! for it, nor ends before it.
+//! Things that wait on an lcore between two turns: the lcore neither sleeps through them, nor stays
+//! awake for them, nor ends before them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

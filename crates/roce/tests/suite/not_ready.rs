@@ -75,8 +75,7 @@ fn a_refusal_that_acknowledges_gives_hope_before_it_costs_a_retry() {
     }
 }
 
-/// What arrives behind a message without a receive changes nothing of its refusal; a wait is five
-/// bits.
+/// Later packets do not change the refusal of a message without a receive; a wait is five bits.
 #[test]
 fn of_several_messages_without_a_receive_the_first_is_refused_and_no_packet_is_missing() {
     let mut pair = Pair::rc(Retries { retry_count: 0, ..Retries::default() }, RIGHTS);

@@ -84,7 +84,8 @@ fn a_read_whose_memory_goes_before_its_answer_is_refused_itself() {
     }
 }
 
-/// Who sleeps until a solicited completion has to learn of an error (ibv_req_notify_cq(3)).
+/// A sleeper that waits for a solicited completion has to learn of an error
+/// (ibv_req_notify_cq(3)).
 #[test]
 fn a_completion_in_error_is_solicited() {
     let mut pair = Pair::rc(Retries::default(), RIGHTS);

@@ -22,7 +22,7 @@ use super::signals::{ReloadRequest, StopRequest};
 use super::trace_text::kept_slowest;
 use super::{App, console, text};
 
-/// The user is told what the run waits for after so long.
+/// The time after which the user is told that the run waits for its ports.
 const WAITED_LONG: Duration = Duration::from_secs(2);
 
 /// Runs the plan and prints its report.

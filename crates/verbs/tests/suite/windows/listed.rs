@@ -56,7 +56,7 @@ impl Oracle {
                 if !self.is_failed {
                     self.bound = None;
                 }
-                // Of an unbound window, a key that it never had.
+                // An unbound window gets a key that it never had.
                 let rkey = before.map_or(self.key().wrapping_add(100), |remote| remote.rkey);
                 (Operation::LocalInvalidate { rkey }, before.is_some())
             }

@@ -125,7 +125,7 @@ impl World {
         assert_eq!(port.is_settled(&self.lcore.ctx), oracle.is_settled());
         assert_eq!(port.awaits_completion(), oracle.awaits_completion());
         assert!(!port.awaits_completion() || oracle.asked_for_completion(), "nobody was asked for one");
-        // What the port keeps of connections: nothing of one that is over, or it would grow.
+        // The port keeps nothing of a connection that is over, or it would grow.
         let open: Vec<_> = port.open.iter().map(|at| usize::from(*at)).collect();
         assert_eq!((&open, &port.forced), (&oracle.open, &oracle.forced));
         assert!(open.iter().enumerate().all(|(place, at)| port.slots[*at].open_at == place), "{open:?}");
