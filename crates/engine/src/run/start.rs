@@ -160,9 +160,7 @@ fn pin(lcore: &str, cpu: u32, at: Place) -> Result<(), EngineError> {
     let id = CoreId { id: cpu as usize };
     // core_affinity's set holds 1,024 CPUs and panics beyond.
     let allowed = core_affinity::get_core_ids().unwrap_or_default();
-    let mut cpus = CpuSet::new();
-    cpus.set(id.id);
-    let refused = if allowed.contains(&id) { sched_setaffinity(None, &cpus) } else { Err(Errno::INVAL) };
+    let refused = if allowed.contains(&id) { set_affinity(id) } else { Err(Errno::INVAL) };
     match refused {
         Ok(()) => Ok(()),
         Err(errno @ (Errno::PERM | Errno::ACCESS | Errno::NOSYS)) => Err(EngineError::System {
@@ -178,6 +176,13 @@ fn pin(lcore: &str, cpu: u32, at: Place) -> Result<(), EngineError> {
             Err(EngineError::Pin { at, lcore: lcore.to_owned(), cpu, allowed })
         }
     }
+}
+
+/// Panics if the set, of 1,024 CPUs, has no place for it.
+fn set_affinity(id: CoreId) -> rustix::io::Result<()> {
+    let mut cpus = CpuSet::new();
+    cpus.set(id.id);
+    sched_setaffinity(None, &cpus)
 }
 
 /// Asks the kernel not to round this thread's timers: the default slack of 50 µs (prctl(2),

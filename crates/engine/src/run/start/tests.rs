@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use verbline_mem::Batch;
-use verbline_plan::{Loader, Machine, StageSpec};
+use verbline_plan::{Loader, Location, Machine, StageSpec};
 
-use super::{STOP_LIMIT, start_with};
+use super::{Place, STOP_LIMIT, pin, start_with};
 use crate::api::context::StageContext;
 use crate::api::outputs::{OutId, Outputs};
 use crate::api::registry::Registry;
@@ -313,5 +313,15 @@ fn copies_reach_every_place_and_what_the_pool_lacks_is_counted() {
         let (near, far) = (seen(&report, "near", 2), seen(&report, "b", 2));
         assert_eq!((near, far, one.alloc_failed), (1000, 1000, 0));
         assert_eq!((one.packets_out, report.packets.taken), (2000, 2000));
+    }
+}
+
+/// The kernel's set of CPUs, of 1,024, has no place for the second one.
+#[test]
+fn a_cpu_that_this_process_has_not_is_refused() {
+    for cpu in [1_023, 60_000] {
+        let at = Place::new(Location { file: "test.toml".into(), line: 1, column: 1 });
+        let refused = pin("a", cpu, at).unwrap_err().to_string();
+        assert!(refused.contains(&cpu.to_string()), "{refused}");
     }
 }
