@@ -31,8 +31,8 @@ pub struct Runtime {
 
 impl Runtime {
     /// Makes everything that the plan names, on the calling thread, and checks the plan against the
-    /// devices' limits. In a process whose address space is limited (RLIMIT_AS), threads that start
-    /// from now on share arenas of the allocator: glibc maps 64 MiB for each.
+    /// devices' limits. In a process whose mappings are limited (RLIMIT_AS, RLIMIT_DATA), threads
+    /// that start from now on share arenas of the allocator: glibc maps 64 MiB for each.
     ///
     /// # Errors
     /// The first part that cannot be made, with the plan's line. Nothing is left behind.

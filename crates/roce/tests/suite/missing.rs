@@ -134,7 +134,7 @@ fn each_of_several_losses_is_asked_for() {
     }
 }
 
-/// The missing packet arrives before its NAK has left, whatever it is: nothing is asked for.
+/// A missing packet of any kind arrives before its NAK has left: the responder asks for nothing.
 #[test]
 fn what_arrives_late_is_not_asked_for() {
     let read = |pair: &Pair| Operation::Read(remote(&pair.b));

@@ -60,7 +60,7 @@ fn lcore(rig: &Rig, every: u64) -> (Lcore, Shared<StageStats>) {
 }
 
 /// Adds a port with many connections, none of which is open yet. Returns the mailbox of its cm
-/// thread, of which no notice comes to the lcore.
+/// thread, whose notices do not reach the lcore.
 pub(super) fn add_many(rig: &Rig, lcore: &mut Lcore, receiving: Option<ManyReceiving>) -> Arc<CmMailbox> {
     let control = Arc::new(Control::new(vec![verbline_ring::doorbell().unwrap().0]));
     let (port, mailbox) = many_port(LcoreInbox { control, lcore: 0 }, 0, receiving);
