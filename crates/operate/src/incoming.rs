@@ -3,7 +3,10 @@
 use std::io::{self, ErrorKind, Read};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// The time for the run to end a stream that is not wanted any more.
+const END_PATIENCE: Duration = Duration::from_secs(1);
 
 /// See the top of this file.
 #[derive(Debug)]
@@ -51,6 +54,19 @@ impl Incoming {
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Ok(false),
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(false),
             Err(error) => Err(error),
+        }
+    }
+}
+
+impl Drop for Incoming {
+    /// Ends the stream and waits for that: until then the run begins no other one.
+    fn drop(&mut self) {
+        self.end();
+        let deadline = Instant::now() + END_PATIENCE;
+        while let Some(left) = deadline.checked_duration_since(Instant::now())
+            && self.wait(left).is_ok()
+        {
+            self.read.clear();
         }
     }
 }

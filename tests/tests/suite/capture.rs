@@ -54,7 +54,8 @@ fn a_capture_is_a_file_of_its_users_that_tshark_reads() {
     assert!(again.status.code() == Some(1) && unwrapped(&said(&again).1).contains("is there already"));
     assert_eq!(blocks(&file), [2, 40], "it is as it was");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
-    assert!(captured(folder.path(), &file, &["--count", "7", "--force", "--port", "in"]).status.success());
+    let forced = captured(folder.path(), &file, &["--count", "7", "--force", "--port", "in"]);
+    assert!(forced.status.success(), "{}", said(&forced).1);
     assert_eq!((blocks(&file), fs::metadata(&file).unwrap().permissions().mode() & 0o777), ([1, 7], 0o600));
 
     // One that a shell has opened has the mode that the shell gave it.

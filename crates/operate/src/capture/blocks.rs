@@ -36,7 +36,7 @@ pub struct Block {
     pub bytes: Vec<u8>,
 }
 
-/// A capture being received.
+/// A capture being received. Dropping it ends it, and waits for that for a second at most.
 #[derive(Debug)]
 pub struct Blocks {
     incoming: Incoming,

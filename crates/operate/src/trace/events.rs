@@ -8,7 +8,7 @@ use verbline_engine::{TraceEvent, TraceKind};
 
 use crate::incoming::Incoming;
 
-/// A trace being received.
+/// A trace being received. Dropping it ends it, and waits for that for a second at most.
 #[derive(Debug)]
 pub struct Events {
     incoming: Incoming,
