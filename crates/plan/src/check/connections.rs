@@ -27,9 +27,12 @@ impl RawPort {
 
     /// Whether a thread of its own makes its connections, watches them, or makes address handles.
     pub(crate) fn has_thread(&self) -> bool {
-        let shared = &self.shared;
-        let has_address = self.listen.is_some() || self.connect.first.is_some() || shared.listen_with.is_some();
-        has_address || self.senders_max.value > 0
+        self.is_by_address() || self.senders_max.value > 0
+    }
+
+    /// Whether its connections are made by an address, be it another port's.
+    pub(crate) fn is_by_address(&self) -> bool {
+        self.listen.is_some() || self.connect.first.is_some() || self.shared.listen_with.is_some()
     }
 
     pub(crate) fn receives(&self) -> bool {

@@ -19,11 +19,20 @@ use crate::sums::sum::{Limit, Sum};
 const OF_RUN: u64 = 10;
 /// A device: its command file and its asynchronous events.
 const OF_DEVICE: u64 = 2;
+/// The network of a device with an address: its socket, its name among the processes that share the
+/// address and one to spare for them, the two sets that its thread waits for, and two bells.
+const OF_NETWORK: u64 = 7;
+/// Up to 31 processes may share a device's address: a channel to each, two from each and two more,
+/// and one for a request that is passed on.
+const OF_SHARING: u64 = 31 + 64 + 1;
 /// An lcore: its doorbell, its completion channel, the files that it sleeps on, and the flag that
 /// ends its connections.
 const OF_LCORE: u64 = 5;
 /// A port with one connection by address: its listener, and the mailbox of its reconnects.
 const OF_ADDRESS: u64 = 2;
+/// The same on a device's network: the name of its service, and a socket that asks for the path's
+/// MTU.
+const OF_SERVICE: u64 = 2;
 /// The host of a port with many: its listener, its wake set, and the channels from lcore and
 /// listener.
 const OF_HOST: u64 = 4;
@@ -73,17 +82,26 @@ pub(crate) fn check(
     }
     for device in &raw.devices {
         add(format!("device.{}", device.head.name), "", OF_DEVICE, device.head.span);
+        if let Some(address) = &device.address {
+            add(format!("device.{}", device.head.name), "its network", OF_NETWORK, address.span);
+            add(format!("device.{}", device.head.name), "processes with its address", OF_SHARING, address.span);
+        }
     }
     for lcore in &raw.lcores {
         add(format!("lcore.{}", lcore.head.name), "", OF_LCORE, lcore.head.span);
     }
     let mut greediest = (0, top);
     for (port, linked) in raw.ports.iter().zip(&links.ports) {
-        let device = linked.device.and_then(|device| raw.devices[device.index()].provider.as_ref());
-        let is_soft = device.is_some_and(|provider| provider.value == Provider::Soft);
-        let (hosts, connections, how) = of_port(port, is_soft, linked.listen_with.is_some());
+        let device = linked.device.map(|device| &raw.devices[device.index()]);
+        let provider = device.and_then(|device| device.provider.as_ref());
+        let is_soft = provider.is_some_and(|provider| provider.value == Provider::Soft);
+        let (hosts, connections, how) = of_port(port, is_soft);
         let (name, at) = (&port.head.name, port.many().map_or(port.head.span, |many| many.span));
         add(format!("port.{name}"), "", hosts, port.head.span);
+        if device.is_some_and(|device| device.address.is_some()) {
+            let service = if hosts > 0 { OF_SERVICE } else { 0 };
+            add(format!("port.{name}"), "on the network", service + port.join.len() as u64, port.head.span);
+        }
         add(format!("connections of port.{name}"), &how, connections, at);
         greediest = greediest.max((connections, at));
     }
@@ -111,11 +129,11 @@ pub(crate) fn check(
 /// A port's own descriptors, those of its connections, and the computation in words. A connection
 /// has an event channel on a kernel device. On the software RNIC it has two bells, one for each
 /// end, and either end may be the last to release them.
-fn of_port(port: &RawPort, is_soft: bool, joins: bool) -> (u64, u64, String) {
+fn of_port(port: &RawPort, is_soft: bool) -> (u64, u64, String) {
     let each = if is_soft { 2 } else { 1 };
     match port.many() {
         Some(many) => (OF_HOST, u64::from(many.value) * each, format!("{} x {each}", many.value)),
-        None if port.listen.is_some() || port.connect.first.is_some() || joins => {
+        None if port.is_by_address() => {
             // A replacement connection exists before the lost one is gone.
             let connections = 1 + u64::from(port.reconnects());
             (OF_ADDRESS, connections * each, format!("{connections} x {each}"))

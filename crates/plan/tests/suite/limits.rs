@@ -3,7 +3,7 @@
 //! limit and its owner.
 
 use crate::common::{GOOD, catalog, loader, machine};
-use verbline_plan::{Diagnostics, Hugepages, Inspection, Loader, Machine, MemoryGrant, OpensBeside, Sum};
+use verbline_plan::{Diagnostics, Hugepages, Inspection, Loader, Machine, MemoryGrant, OpensBeside, Sum, Term};
 
 fn inspect(machine: Machine) -> Inspection {
     Loader::new(catalog(), machine).inspect_str("good.toml", GOOD)
@@ -133,6 +133,26 @@ fn what_a_process_opens_beside_a_run_counts_where_the_plan_asks_for_it() {
         assert_eq!(sum.needed, without + more, "{section:?}");
         assert_eq!(sum.terms.iter().any(|term| term.what.starts_with("the desk")), more > 0);
     }
+}
+
+/// Regression: the network of a device was in no sum, so that a run whose plan had passed could not
+/// start.
+#[test]
+fn a_devices_network_and_the_processes_with_its_address_take_descriptors() {
+    let device = "provider = \"soft\"\nname = \"soft0\"\n";
+    let at = format!("{device}address = \"127.0.0.1\"\n");
+    let door = "\n[port.door]\nlcore = \"gateway\"\ndevice = \"nic0\"\ntransport = \"rc\"\nlisten = \"127.0.0.1:1\"\n\
+                tx_depth_wr = 64\n";
+    let terms = |text: &str| -> Vec<(String, u64)> {
+        let sums = loader().inspect_str("good.toml", &(text.to_owned() + door)).sums;
+        let sum = sums.into_iter().find(|sum| sum.of == "file descriptors").unwrap();
+        let of_network = |term: &Term| term.how.contains("network") || term.how.contains("address");
+        sum.terms.into_iter().filter(of_network).map(|term| (term.what, term.value)).collect()
+    };
+    assert_eq!(terms(GOOD), []);
+    // Its own, the processes', a socket for each group, and the service of the listener.
+    let taken = [("device.nic0", 7), ("device.nic0", 96), ("port.md_a", 1), ("port.md_b", 1), ("port.door", 2)];
+    assert_eq!(terms(&GOOD.replace(device, &at)), taken.map(|(what, count)| (what.to_owned(), count)));
 }
 
 #[test]
