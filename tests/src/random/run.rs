@@ -1,6 +1,5 @@
 //! One random plan, run in this process.
 
-use std::borrow::Cow;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -91,17 +90,18 @@ pub fn with_least_pools(draft: &Draft, machine: &Machine) -> Result<String, Stri
     Ok(text)
 }
 
-/// The plan with this process's own address and groups, where it has an address: its packets go
-/// through a socket then, and do so for as long as the process.
-fn by_own_address(text: &str) -> Result<Cow<'_, str>, String> {
-    if !text.contains(WIRE_ADDRESS) {
-        return Ok(text.into());
-    }
+/// The plan with this process's own groups, and its own address where it has one: its packets go
+/// through a socket then, and do so for as long as the process. From then on datagrams to groups
+/// leave the process, whether the plan has an address or not.
+fn by_own_address(text: &str) -> Result<String, String> {
     let number = process::id();
+    let text = text.replace(GROUPS, &format!("239.{}.{}.", 2 + (number >> 8) % 250, number % 256));
+    if !text.contains(WIRE_ADDRESS) {
+        return Ok(text);
+    }
     let own = Ipv4Addr::new(127, 0x80 | (number >> 16) as u8 & 0x7f, (number >> 8) as u8, number as u8);
     wire::attach("soft0", own.into()).map_err(|error| error.to_string())?.carry_own();
-    let groups = format!("239.{}.{}.", 2 + (number >> 8) % 250, number % 256);
-    Ok(text.replace(WIRE_ADDRESS, &own.to_string()).replace(GROUPS, &groups).into())
+    Ok(text.replace(WIRE_ADDRESS, &own.to_string()))
 }
 
 /// Whether the plan of this text runs in a process that has run no other one, and runs no other

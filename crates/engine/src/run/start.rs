@@ -125,11 +125,12 @@ fn live(parts: LcoreParts, at: Place, control: &Arc<Control>, pin: Pin) {
     }
     let stats = Shared::clone(&parts.stats);
     let mut lcore = Lcore::bind(parts, Arc::clone(control));
+    // Before the start: from there on an lcore that does not get its CPU is kept from it. 0 if the
+    // kernel doesn't tell: then it won't tell for the report either, which says so.
+    stats.queued_at_start_ns.set(kernel_time::queued_ns(None).unwrap_or(0));
     seat.ready();
     control.wait(None, |progress| progress.go, |_| ());
     stats.thread_id.set(rustix::thread::gettid().as_raw_nonzero().get() as u64);
-    // 0 if the kernel doesn't tell: then it won't tell for the report either, which says so.
-    stats.queued_at_start_ns.set(kernel_time::queued_ns(None).unwrap_or(0));
 
     // After a panic the lcore is only asked for the running stage, and dismantled.
     let failure = match guarded::call(|| lcore.run()) {
