@@ -109,10 +109,10 @@ impl Peer {
     /// The time of the next look, even without events.
     pub(crate) fn deadline(&self, now: Instant) -> Instant {
         let ends_at = self.since + if self.is_idle() { IDLE_MAX } else { PATIENCE };
-        match self.grant.ready_at() {
-            ready_at if ready_at > now && !self.is_answering() => ends_at.min(ready_at),
-            _ => ends_at,
-        }
+        let ready_at = self.grant.ready_at();
+        // A request that was looked at without a grant may have one by now.
+        let is_due = !self.is_answering() && (ready_at > now || self.has_request());
+        if is_due { ends_at.min(ready_at) } else { ends_at }
     }
 
     /// The time since which it has sent no request; `None` while it is served.
@@ -256,5 +256,27 @@ impl Peer {
         // Releases the memory of a large answer.
         (self.output, self.written, self.since) = (Vec::new(), 0, now);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a client whose grant came back between a look at it and the next wait was looked
+    /// at no more before its time was over, two seconds later.
+    #[test]
+    fn a_request_that_is_granted_since_it_was_looked_at_is_looked_at_at_once() {
+        let (near, _far) = std::os::unix::net::UnixStream::pair().unwrap();
+        let now = Instant::now();
+        let mut peer = Peer::new(Socket::Unix(near), Speaks::Lines, now);
+        peer.input = b"{}\n".to_vec();
+        while peer.grant.take(now) {}
+        let ready_at = peer.grant.ready_at();
+        assert_eq!(peer.deadline(now), ready_at);
+        assert_eq!(peer.deadline(ready_at + Duration::from_millis(1)), ready_at);
+        // Without a whole request it waits for the rest.
+        peer.input.pop();
+        assert_eq!(peer.deadline(ready_at), now + PATIENCE);
     }
 }

@@ -9,7 +9,7 @@ use verbline_operate::change::Change;
 use verbline_operate::client::{Client, ClientError};
 use verbline_operate::protocol::State;
 
-use crate::common::Served;
+use crate::common::{PATIENCE, Served};
 
 const METRICS: &str = "[metrics]\nlisten = \"127.0.0.1:0\"\n";
 
@@ -25,11 +25,17 @@ fn a_run_says_who_it_is_and_what_it_does_from_its_start_to_its_end() {
     served.run(runtime);
     assert_eq!(client.hello().unwrap().state, State::Running);
     let first = client.seen().unwrap();
-    std::thread::sleep(Duration::from_millis(60));
-    let second = client.seen().unwrap();
-    let change = Change::between(&first, &second);
+    let deadline = Instant::now() + PATIENCE;
+    let change = loop {
+        std::thread::sleep(Duration::from_millis(60));
+        let change = Change::between(&first, &client.seen().unwrap());
+        let sink = &change.counts().stages[1];
+        assert!(sink.name == "sink" && Instant::now() < deadline, "{sink:?}");
+        if sink.packets_in > 0 {
+            break change;
+        }
+    };
     let sink = &change.counts().stages[1];
-    assert!(sink.name == "sink" && sink.packets_in > 0, "{sink:?}");
     let over_ns = change.counts().elapsed_ns;
     assert!((50_000_000..20_000_000_000).contains(&over_ns), "{over_ns}");
     let expected = sink.packets_in as f64 * 1e9 / over_ns as f64;
