@@ -63,6 +63,11 @@ impl Port {
         }
         let before = self.health;
         self.health = before.max(left);
+        if self.health == Health::Down
+            && let Some(receiving) = &mut self.receiving
+        {
+            receiving.retry_ns = None;
+        }
         self.end_changing();
         let Some(inbox) = &self.inbox else { return self.stats.down.set(1) };
         if before == Health::SendsDown && self.health == Health::Down && self.reconnect.is_some() {

@@ -65,9 +65,6 @@ impl Port {
         side.release = Release::Begun { left_ns: RELEASE.as_nanos() as u64, seen_ns: now_ns };
         self.go_down(Health::Down, DownReason::LOST);
         self.qp.start_drain(&self.name);
-        if let Some(receiving) = &mut self.receiving {
-            receiving.retry_ns = None;
-        }
         if let Some(side) = self.reconnect.as_ref().filter(|_| !lost) {
             let (connection, down_reason) = (side.connection, self.stats.down_reason.value());
             side.mailbox.tell_cm(ToCm::Over { connection, down_reason });

@@ -5,8 +5,12 @@ use verbline_verbs::Transport;
 use verbline_verbs::event::AsyncEventKind;
 
 use super::*;
+use crate::ports::rx_half::Receiving;
+use crate::ports::sink::Link;
 use crate::rig::errors::errors_of;
 use crate::rig::{Depths, Rig, port};
+use crate::stats::counter::shared;
+use crate::stats::counters::LcoreStats;
 
 fn up(rig: &Rig, transport: Transport) -> Port {
     let cq = rig.context.create_cq(16, None).unwrap();
@@ -41,4 +45,21 @@ fn a_port_says_once_that_it_is_down_and_counts_each_status() {
     assert_eq!((said, port.health), (1, Health::Down));
     let counted = |status: Status| port.stats.statuses[status.raw() as usize].value();
     assert_eq!((counted(Status::RETRY_EXC_ERR), counted(Status::WR_FLUSH_ERR)), (1, 2));
+}
+
+/// Regression: the time to look into its empty pool again stayed, passed, and its lcore slept no
+/// more.
+#[test]
+fn a_port_that_is_down_wants_no_turn_for_its_receives() {
+    for left in [Health::SendsDown, Health::Down] {
+        let rig = Rig::new(4);
+        let mut port = up(&rig, Transport::Uc);
+        let receiving = port.receiving.insert(Receiving::new(0, Link::Drop, 4, 4, false));
+        assert_eq!(receiving.retry_ns, None);
+        // One packet is sent: the pool has three.
+        assert!(port.refill(&rig.pool.cache(0), &shared::<LcoreStats>(), 0));
+        assert!(port.retry_ns().is_some(), "it is starved");
+        port.go_down(left, DownReason::LOST);
+        assert_eq!(port.retry_ns().is_some(), left == Health::SendsDown);
+    }
 }

@@ -98,6 +98,7 @@ impl Oracle {
     pub(super) fn goes_down(&mut self, left: Health, reason: DownReason) {
         self.fell += usize::from(self.health == Health::Up);
         self.health = self.health.max(left);
+        self.retry_ns = self.retry_ns.filter(|_| self.health < Health::Down);
         self.figures.down = 1;
         if DownReason::is_vague(self.figures.down_reason) {
             self.figures.down_reason = reason.number();
