@@ -124,18 +124,11 @@ impl MultiPort {
     }
 
     /// Handles a send completion, which can only be of the marker behind all work of a released
-    /// queue pair. Work requests that the marker covers and that have not completed are lost.
+    /// queue pair.
     pub(super) fn marker_done(&mut self, at: usize, completion: &Completion, sinks: &mut [Sink]) {
         let (Some(qp), Some(sending)) = (&mut self.slots[at].qp, &mut self.sending) else { return };
-        if !sending.half.marker_done(qp, completion, &self.stats) {
-            return;
+        if sending.half.marker_done(qp, completion, &self.stats) {
+            self.release_if_drained(at, sinks);
         }
-        if let Some((queue, _)) = sending.half.operations(sinks) {
-            queue.lose_posted(at);
-        }
-        let unanswered = std::mem::take(&mut qp.sends);
-        sending.changed(unanswered, 0);
-        self.stats.drops.add(DropReason::SendError, unanswered as u64);
-        self.release_if_drained(at, sinks);
     }
 }
