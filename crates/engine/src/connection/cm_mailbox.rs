@@ -217,3 +217,32 @@ impl Reconnecting {
         Reconnecting { mailbox, connection: first_connection(port), release: Release::No, taken }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_lcore_takes_a_few_messages_a_turn_in_order_and_is_called_for_the_rest() {
+        let control = Arc::new(Control::new(vec![verbline_ring::doorbell().unwrap().0]));
+        let mailbox = CmMailbox::new(LcoreInbox { control: Arc::clone(&control), lcore: 0 }, 3, 8).unwrap();
+        let connections: Vec<_> = (1..=40).filter_map(|generation| ConnectionId::new(0, 0, generation)).collect();
+        connections.iter().for_each(|connection| mailbox.tell_lcore(ToLcore::Force { connection: *connection }));
+        let (mut turns, mut forced, mut taken, mut notices) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        loop {
+            control.read_notices(0, &mut notices);
+            if notices.is_empty() {
+                break;
+            }
+            assert_eq!(std::mem::take(&mut notices), [Notice::Connections { port: 3 }]);
+            mailbox.heard();
+            mailbox.take_for_lcore(&mut taken);
+            turns.push(taken.len());
+            forced.extend(taken.drain(..).map(|message| match message {
+                ToLcore::Force { connection } => connection,
+                other => panic!("{other:?}"),
+            }));
+        }
+        assert_eq!((turns, forced), (vec![16, 16, 8], connections));
+    }
+}

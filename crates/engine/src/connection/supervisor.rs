@@ -306,3 +306,32 @@ impl ConnectionManager for Reconnector {
         Ok((connection, qp))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use verbline_verbs::Transport;
+
+    use super::*;
+    use crate::control::run_control::{Control, LcoreInbox};
+    use crate::rig::{Depths, Rig};
+
+    #[test]
+    fn what_was_heard_of_a_connection_is_not_of_the_next_one() {
+        let rig = Rig::new(1);
+        let cq = rig.context.create_cq(4, None).unwrap();
+        let depths = Depths { tx_wr: 1, rx_wr: 1, signal_every_wr: 1 };
+        let qp = rig.pd.create_qp(&Rig::spec(&cq, Transport::Rc, depths, 0)).unwrap();
+        let control = Arc::new(Control::new(vec![verbline_ring::doorbell().unwrap().0]));
+        let mailbox = Arc::new(CmMailbox::new(LcoreInbox { control, lcore: 0 }, 0, 1).unwrap());
+        let (mut side, connection) = (LcoreSide::new(Arc::clone(&mailbox), 0), first_connection(0));
+        let mut hear = || {
+            mailbox.tell_cm(ToCm::Over { connection, down_reason: 7 });
+            mailbox.tell_cm(ToCm::Drained { connection });
+            let LcoreSide { over, is_drained, .. } = side.hear();
+            (*over, *is_drained)
+        };
+        assert_eq!(hear(), (Some(7), true));
+        side.give(qp);
+        assert_eq!((side.over, side.is_drained), (None, false));
+    }
+}

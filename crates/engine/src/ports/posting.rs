@@ -138,3 +138,30 @@ pub(super) fn refill(
     let RecvOutcome { posted, stop } = post(refill);
     Refilled { taken, is_starved: taken < wanted, posted, stop }
 }
+
+#[cfg(test)]
+mod tests {
+    use verbline_verbs::QpState;
+
+    use super::*;
+    use crate::rig::Rig;
+    use crate::stats::counter::shared;
+
+    #[test]
+    fn a_packet_at_fault_is_dropped_alone_and_all_are_where_none_can_go() {
+        let (too_long, rig) = (PostStop::TooLong { len_bytes: 9, max_bytes: 8 }, Rig::new(3));
+        for (stop, reason, count) in [
+            (PostStop::Full, DropReason::TxFull, 3),
+            (PostStop::NotReady(QpState::Err), DropReason::PortDown, 3),
+            (PostStop::NotRegistered { packet_pd: 0, qp_pd: 1 }, DropReason::SendError, 1),
+            (too_long, DropReason::TooLong, 1),
+        ] {
+            let (stats, mut batch) = (shared::<PortStats>(), Batch::with_capacity(3));
+            assert_eq!(rig.pool.cache(0).get_bulk(&mut batch, 3), 3);
+            let mut ended = Vec::new();
+            refuse_each(&mut batch, stop, "port", &stats, |_, reason| ended.push(reason));
+            assert_eq!((ended, batch.len()), (vec![reason; count], 3 - count), "{stop}");
+            assert_eq!(stats.drops.count(reason), count as u64, "{stop}");
+        }
+    }
+}

@@ -119,3 +119,25 @@ pub(crate) enum Link {
     Sink(u16),
     Drop,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rig::Rig;
+    use crate::stats::counter::shared;
+
+    #[test]
+    fn a_full_sink_drops_the_new_packet_or_the_oldest_where_the_ring_says_so() {
+        let rig = Rig::new(8);
+        for (full, kept) in [(DropReason::RingFull, [0, 1]), (DropReason::Displaced, [2, 3])] {
+            let mut sink = Sink::new(2, full, SinkStats::Ring(shared()));
+            for mark in 0..4 {
+                let mut packet = rig.pool.cache(0).get().unwrap();
+                packet.set_mark(mark);
+                assert_eq!(sink.push(packet), kept.contains(&mark) || sink.displaces());
+            }
+            assert_eq!(sink.batch.iter().map(Packet::mark).collect::<Vec<_>>(), kept);
+            assert_eq!(sink.stats.drops().count(full), 2);
+        }
+    }
+}

@@ -123,3 +123,49 @@ impl Port {
         is_moved
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use verbline_verbs::{Completions, Status, Transport};
+
+    use super::*;
+    use crate::operations::returning::Returning;
+    use crate::operations::send_with::{SendFailure, SendWith, send_result};
+    use crate::ports::sink::{Sink, SinkStats};
+    use crate::ports::tx_half::Sending;
+    use crate::rig::{Depths, Rig, port};
+    use crate::stats::counter::{Shared, shared};
+
+    /// One completion also returns the unsignaled sends before its own: those have succeeded.
+    #[test]
+    fn a_failure_is_of_the_last_packet_that_its_completion_returns() {
+        let rig = Rig::new(8);
+        let mut cq = rig.context.create_cq(16, None).unwrap();
+        let depths = Depths { tx_wr: 8, rx_wr: 1, signal_every_wr: 8 };
+        let mut qp = rig.pd.create_qp(&Rig::spec(&cq, Transport::Rc, depths, 0)).unwrap();
+        rig.bring_up(&mut qp);
+        let sending = Sending::new(0, 8, 8).with_options(Some(Returning::new(Some(1), 8)));
+        let mut port = port(0, qp, None, Some(sending), None);
+        let stats = SinkStats::Port(Shared::clone(&port.stats));
+        let sinks = vec![
+            Sink::new(8, DropReason::TxFull, stats),
+            Sink::new(8, DropReason::StageFull, SinkStats::Stage(shared())),
+        ];
+        let mut ctx = rig.lcore_context(sinks, 0);
+        for options in [SendWith::new(), SendWith::new().returned()] {
+            let mut packet = ctx.caches[0].get().unwrap();
+            assert!(packet.set_len(8));
+            options.ask(&mut packet);
+            ctx.sinks[0].push(packet);
+        }
+        assert!(port.work::<false>(&mut ctx));
+        for status in [Status::SUCCESS, Status::REM_ACCESS_ERR] {
+            assert!(rig.script.queues().end_send(port.qp.qpn(), status).is_some());
+        }
+        let mut completions = Completions::with_capacity(4);
+        assert_eq!(cq.poll(&mut completions), 1);
+        port.complete::<false>(&completions.as_slice()[0], &mut ctx);
+        let back: Vec<_> = ctx.sinks[1].batch.iter().map(send_result).collect();
+        assert_eq!(back, [Some(Err(SendFailure::Status(Status::REM_ACCESS_ERR)))]);
+    }
+}

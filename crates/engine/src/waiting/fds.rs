@@ -158,7 +158,7 @@ impl AsFd for Fds {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
 
     use super::*;
@@ -197,6 +197,24 @@ mod tests {
             near.write_all(b"x").unwrap();
             assert!(wakes(&fds), "{interest:?}, something to read");
             assert_eq!(looked(&mut fds, FdNext::Watch), [[reads, writes, false]], "{interest:?}");
+        }
+    }
+
+    #[test]
+    fn each_of_more_than_one_call_looks_at_is_told_of_once() {
+        let mut pairs: Vec<_> = (0..2 * AT_ONCE + 3).map(|_| UnixStream::pair().unwrap()).collect();
+        let mut fds = Fds::new().unwrap();
+        let ids = pairs.iter().map(|(_, far)| fds.watch(far.as_fd(), FdInterest::Read, None).unwrap());
+        let ids: Vec<_> = ids.collect();
+        for ready in [&[1, 15, 16, 32, 34][..], &[20], &(0..ids.len()).collect::<Vec<_>>()] {
+            ready.iter().for_each(|at| pairs[*at].0.write_all(b"x").unwrap());
+            let mut told = Vec::new();
+            fds.look(|ready| {
+                told.push(ready.fd);
+                FdNext::Watch
+            });
+            assert_eq!(told, ready.iter().map(|at| ids[*at]).collect::<Vec<_>>());
+            ready.iter().for_each(|at| pairs[*at].1.read_exact(&mut [0]).unwrap());
         }
     }
 

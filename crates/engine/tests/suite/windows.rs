@@ -147,3 +147,31 @@ fn a_key_that_was_taken_back_opens_nothing() {
     assert_eq!(report.stage("near").unwrap().counter("ended"), Some(1), "it was told");
     assert_eq!(report.packets.held, 0);
 }
+
+/// Binds a window behind a READ by a key that opens nothing.
+struct Rushes;
+
+impl Side for Rushes {
+    fn begin(&mut self, region: &Region, out: &mut Outputs<'_>) {
+        let part = || region.part(0, 8).unwrap();
+        let read = Operation::read(part(), Remote { addr: 0, rkey: 0 }).tag(1);
+        out.operate_all(OUT, [read, Operation::bind(KeptWindow(0), part(), Rights::REMOTE_READ).tag(2)]).unwrap();
+    }
+
+    fn took(&mut self, _: Packet, _: &Region, _: &mut Outputs<'_>) -> bool {
+        false
+    }
+
+    fn done(&mut self, done: Done, _: &Region, _: &mut Outputs<'_>) -> bool {
+        let status = [Status::REM_ACCESS_ERR, Status::WR_FLUSH_ERR][done.tag as usize - 1];
+        assert_eq!((done.result, done.key), (Err(OperationError::Status(status)), None));
+        done.tag == 2
+    }
+}
+
+#[test]
+fn a_bind_that_fails_gives_no_key() {
+    let error = play(Cheats(Borrows::default()), Rushes).unwrap_err();
+    let EngineError::Failed { report, .. } = error else { panic!("{error}") };
+    assert_eq!(report.stage("far").unwrap().counter("ended"), Some(1), "it was told");
+}

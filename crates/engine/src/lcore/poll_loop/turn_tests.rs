@@ -5,10 +5,12 @@ use std::sync::Arc;
 use verbline_mem::{Batch, ConnectionId};
 use verbline_plan::IdlePolicy;
 use verbline_verbs::Transport;
+use verbline_verbs::expert::AttrMask;
 
 use super::Lcore;
 use crate::api::outputs::{OutId, Outputs};
 use crate::api::stage::{Next, Stage};
+use crate::connection::alternate::{Alternate, PathEnd};
 use crate::connection::cm_mailbox::{CmMailbox, ToCm, ToLcore};
 use crate::connection::port_qp::PortQp;
 use crate::control::notice::Notice;
@@ -166,6 +168,27 @@ fn a_stopped_queue_pair_goes_on_though_completions_never_end() {
     });
     lcore.handle_notice(Notice::SqStopped { port: 0, qpn }).unwrap();
     assert_eq!(stats.packets_in.value(), most, "as many as may have been there");
+}
+
+/// The present queue pair has kept its path.
+#[test]
+fn a_migration_of_the_queue_pair_before_swaps_no_paths() {
+    let (rig, depths) = (Rig::new(1), Depths { tx_wr: 1, rx_wr: 1, signal_every_wr: 1 });
+    let source = rig.source();
+    let mut qp = rig.pd.create_qp(&Rig::spec(&source.cq, Transport::Rc, depths, 0)).unwrap();
+    rig.bring_up(&mut qp);
+    let (now, qpn) = (qp.query(AttrMask::AV | AttrMask::PORT | AttrMask::TIMEOUT).unwrap(), qp.qpn());
+    let other = PathEnd { ah: now.ah, port: now.port, pkey_index: 0, timeout: now.timeout + 1 };
+    let mut port = port(0, qp, None, None, None);
+    port.alternate = Some(Box::new(Alternate::new(other)));
+    port.arm_alternate().unwrap();
+    let (mut lcore, _) = lcore(&rig, u64::MAX);
+    lcore.ports.push(port);
+    for (qpn, timeout) in [(qpn + 1, other.timeout), (qpn, now.timeout)] {
+        lcore.handle_notice(Notice::PathMigrated { port: 0, qpn, is_done: true }).unwrap();
+        let found = lcore.ports[0].qp.query(AttrMask::ALT_PATH).unwrap().alt_timeout;
+        assert_eq!(found, timeout, "of the path that is not in use");
+    }
 }
 
 /// Regression: an lcore that was kept from its CPU took one burst, and the rest went with the queue

@@ -232,6 +232,22 @@ fn what_has_come_of_a_connection_is_taken_before_it_is_released_by_force() {
     world.end();
 }
 
+#[test]
+fn a_connection_that_a_stage_closes_twice_is_closed_once() {
+    use Step::{Expect, Open, Shut, Turn};
+    run(&small(true), &[Expect, Open(0), Turn, Shut(0), Shut(0), Turn]);
+}
+
+/// While no poll finds the completion queue empty, nothing else takes it off the list.
+#[test]
+fn a_connection_that_drains_before_it_is_released_by_force_leaves_the_list_as_the_next_one_joins_it() {
+    use Step::{Arrive, Close, Done, Expect, Force, Open, Turn};
+    let shape = Shape { burst: 1, ..small(true) };
+    let opened = [Expect, Expect, Open(0), Open(0), Turn, Turn, Close(0), Turn];
+    let drains = [Arrive(1, 1, 9), Turn, Force(0), Done(0, 1), Turn];
+    run(&shape, &[&opened[..], &drains, &[Close(0), Force(0), Turn, Turn]].concat());
+}
+
 /// Regression: the marker behind a queue pair's receives was taken for another's, and each
 /// connection waited until it was released by force.
 #[test]

@@ -132,7 +132,7 @@ pub(super) struct Oracle {
     turn: usize,
     pub(super) inbox: VecDeque<Message>,
     pub(super) changes: VecDeque<(ConnectionId, ConnectionChange)>,
-    closes: Vec<ConnectionId>,
+    pub(super) closes: Vec<ConnectionId>,
     pub(super) forced: Vec<ConnectionId>,
     pub(super) answers: Vec<Answer>,
     /// The packets in the port's sink.
@@ -145,7 +145,7 @@ pub(super) struct Oracle {
     refill: usize,
     /// Packets of connections that the stages do not know.
     early: Vec<Handed>,
-    opening: Option<ConnectionId>,
+    pub(super) opening: Option<ConnectionId>,
     /// The places whose own queues are to be filled, first come, first served.
     hungry: Vec<usize>,
     retry_ns: Option<Tick>,

@@ -232,6 +232,7 @@ impl World {
     fn shut(&mut self, which: usize) {
         if let Some(id) = self.id(which) {
             assert_eq!(self.lcore.many[0].close(id), self.oracle.close(id));
+            assert_eq!(self.lcore.many[0].closes, self.oracle.closes, "each once");
         }
     }
 

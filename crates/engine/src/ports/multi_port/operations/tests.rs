@@ -19,7 +19,7 @@ use crate::ports::rx_half::Receiving;
 use crate::ports::sink::{Link, Sink, SinkStats};
 use crate::ports::state::LcoreState;
 use crate::ports::tx_half::Sending;
-use crate::rig::figures::WRONG;
+use crate::rig::figures::{FULL, WRONG};
 use crate::rig::{Depths, Rig, no_run};
 use crate::stats::counter::{Shared, shared};
 use crate::stats::counters::{LcoreStats, PortStats, StageStats};
@@ -213,6 +213,23 @@ fn sends_and_operations_over_each_connection_take_its_own_room() {
 }
 
 #[test]
+fn sends_beside_operations_share_the_room_of_all_connections() {
+    let mut world = World::new();
+    let ((first, of_first), (second, _)) = (world.open(0), world.open(1));
+    world.lcore.many[0].sending.as_mut().unwrap().most_wr = DEPTH + 1;
+    world.send(first, DEPTH);
+    world.turn();
+    assert_eq!((world.room(first), world.room(second)), ([0, 4], [1, 4]));
+    world.send(second, 3);
+    world.write(second, 1);
+    world.turn();
+    assert_eq!((world.room(second), world.stats.drops.count(DropReason::TxFull)), ([0, 3], 2));
+    world.done(of_first, DEPTH);
+    world.turn();
+    assert_eq!((world.room(first), world.room(second)), ([4, 4], [3, 3]));
+}
+
+#[test]
 fn a_connection_whose_device_refuses_a_list_ends_and_gives_back_all_of_it() {
     let mut world = World::new();
     let ((first, of_first), (second, _)) = (world.open(0), world.open(1));
@@ -282,8 +299,24 @@ fn what_only_the_marker_answers_for_is_lost() {
     assert!(!world.lcore.many[0].take_messages(true, &mut world.lcore.ctx.sinks));
     assert_eq!((world.take(), world.out()), (vec![Err(OperationError::Lost)], [0, 2]));
 
+    // The marker behind such work requests is all that completes.
     let (second, of_second) = world.open(1);
+    world.write(second, 1);
+    world.send(second, 2);
+    world.write(second, 1);
+    world.rig.script.queues().take_only(3, FULL);
+    world.turn();
+    assert!(matches!(world.take()[..], [Err(OperationError::Refused(_))]));
     world.rig.script.queues().take_all();
+    world.done(of_second, 3);
+    world.mailbox.tell_lcore(ToLcore::Close { connection: second, reason: "left" });
+    world.take_messages();
+    assert_eq!(world.out(), [2, 2]);
+    assert_eq!(world.rig.script.queues().flush(of_second).len(), 1, "a marker");
+    world.turn();
+    assert_eq!((world.take(), world.out()), (vec![Err(OperationError::Lost)], [0, 4]));
+
+    let (second, of_second) = world.open(1);
     world.write(second, 1);
     world.send(second, 1);
     world.write(second, 1);
@@ -294,7 +327,7 @@ fn what_only_the_marker_answers_for_is_lost() {
     assert_eq!(posted.len(), 3 + 1, "and a marker");
     world.turn();
     assert_eq!(world.take(), [Err(OperationError::Status(Status::WR_FLUSH_ERR)); 2]);
-    assert_eq!((world.out(), world.stats.stale.value()), ([0, 3], 0));
+    assert_eq!((world.out(), world.stats.stale.value()), ([0, 5], 0));
 }
 
 #[test]

@@ -159,6 +159,7 @@ fn sends_that_come_while_it_drains_wait_and_arrive_in_their_order() {
     pair.port.change(Arc::clone(&change), 10_000);
     pair.port.go_on_changing(10_000);
     assert_eq!(pair.port.qp.state(), QpState::Rts);
+    assert_eq!(outcome(&change), Some(ChangeOutcome::Taken { held: Duration::from_nanos(8_000) }), "as it ended");
 }
 
 #[test]

@@ -159,6 +159,22 @@ fn what_a_released_queue_pair_has_of_its_receives_is_told_with_those_that_it_ref
     }
 }
 
+#[test]
+fn a_receive_that_a_queue_pair_refused_is_one_of_the_next_ones() {
+    let line = Line::new();
+    let mut port = line.port(None);
+    let depth = DEPTHS.rx_wr as usize;
+    port.receiving = Some(Receiving::new(0, Link::Drop, depth, depth, false));
+    let (cache, lcore) = (line.rig.pool.cache(0), shared::<LcoreStats>());
+    line.rig.script.queues().take_only(depth - 1, FULL);
+    assert!(port.refill(&cache, &lcore, 0));
+    line.release(&mut port);
+    line.replace(&mut port, &mut []);
+    line.rig.script.queues().take_all();
+    assert!(port.refill(&cache, &lcore, 0));
+    assert_eq!((port.qp.recvs_outstanding(), lcore.taken.value()), (depth, 2 * depth as u64 - 1));
+}
+
 /// The supervisor learns that a queue pair is lost before the lcore has it.
 #[test]
 fn a_queue_pair_that_is_lost_at_once_is_taken_and_released() {
@@ -241,6 +257,19 @@ fn operations_that_were_never_answered_for_come_back_as_lost_and_the_sends_among
         assert!(port.is_settled(&lcore.ctx.sinks));
         // The old queue pair's work is not on the new one's account.
         assert_eq!(port.qp.sends, 0);
+    }
+}
+
+/// The completion queue may not have been empty since the present queue pair stopped.
+#[test]
+fn a_stop_of_the_queue_pair_before_resumes_nothing() {
+    let line = Line::new();
+    let (mut port, mut lcore) = operating(&line, 0);
+    port.qp.to_sqd(false).unwrap();
+    let qpn = port.qp.qpn();
+    for (stopped, state) in [(qpn + 1, QpState::Sqd), (qpn, QpState::Rts)] {
+        port.sq_stopped(stopped, &mut lcore.ctx);
+        assert_eq!(port.qp.state(), state);
     }
 }
 

@@ -128,6 +128,7 @@ impl World {
         // The port keeps nothing of a connection that is over, or it would grow.
         let open: Vec<_> = port.open.iter().map(|at| usize::from(*at)).collect();
         assert_eq!((&open, &port.forced), (&oracle.open, &oracle.forced));
+        assert_eq!(port.receiving.as_ref().and_then(|receiving| receiving.opening), oracle.opening);
         assert!(open.iter().enumerate().all(|(place, at)| port.slots[*at].open_at == place), "{open:?}");
         for made in &self.cm_thread.all {
             assert_eq!(port.by_qpn.slot(made.qpn), oracle.place_of(made.qpn), "queue pair {:#x}", made.qpn);
