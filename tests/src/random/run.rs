@@ -90,9 +90,8 @@ pub fn with_least_pools(draft: &Draft, machine: &Machine) -> Result<String, Stri
     Ok(text)
 }
 
-/// The plan with this process's own groups, and its own address where it has one: its packets go
-/// through a socket then, and do so for as long as the process. From then on datagrams to groups
-/// leave the process, whether the plan has an address or not.
+/// The plan with this process's own address and groups. Where it has an address, its packets go
+/// through a socket, and from then on those of all plans of the process.
 fn by_own_address(text: &str) -> Result<String, String> {
     let number = process::id();
     let text = text.replace(GROUPS, &format!("239.{}.{}.", 2 + (number >> 8) % 250, number % 256));
@@ -230,4 +229,18 @@ pub fn verdict(text: &str) -> Result<Facts, String> {
     let marks = take_due_marks().into_iter().filter(|mark| mark.most > mark.cqe.into());
     faults.extend(marks.map(|mark| format!("a completion queue may get more than it was asked for: {mark:?}")));
     if faults.is_empty() { Ok(Facts::of(&plan, &report)) } else { Err(format!("{}\n{report:#?}", faults.join("\n"))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Regression: once a plan had given the process an address, a plan without one had packets of
+    // another process's plan.
+    #[test]
+    fn a_plan_without_an_address_has_groups_of_this_process_too() {
+        let own = by_own_address(&format!("send_to = \"{GROUPS}1\"")).unwrap();
+        let number = process::id();
+        assert_eq!(own, format!("send_to = \"239.{}.{}.1\"", 2 + (number >> 8) % 250, number % 256));
+    }
 }
