@@ -93,7 +93,9 @@ impl Judge<'_> {
         let own = |counter: &str| told.counter(counter).unwrap_or(u64::MAX);
         let (sent, refused) = (each(told, "sent"), each(told, "refused"));
         self.equal(|| format!("{name}: packets astray, and none"), own("astray"), 0);
-        let late = if kept_from_cpus(self.report) { 0 } else { told.counter("late").unwrap_or(0) };
+        // A round with another process is late if either was kept from its CPU: judged with both.
+        let is_judged = self.side.is_none() && !kept_from_cpus(self.report);
+        let late = if is_judged { told.counter("late").unwrap_or(0) } else { 0 };
         self.urgency(&name, stage, told);
         self.timers(&name, told);
         self.equal(|| format!("{name}: rounds as long as a safety time-out, and none"), late, 0);
@@ -168,7 +170,11 @@ pub(super) fn has_many(place: &str) -> bool {
 /// Whether other programs kept the lcores from their CPUs for as long as a round may take: then one
 /// that took longer says nothing.
 pub(super) fn kept_from_cpus(report: &Report) -> bool {
-    report.lcores.iter().map(kept_ns).sum::<u64>() > LATE_NS / 2
+    is_kept_long(report.lcores.iter().map(kept_ns).sum())
+}
+
+pub(super) fn is_kept_long(kept_ns: u64) -> bool {
+    kept_ns > LATE_NS / 2
 }
 
 /// Whether a run was stopped before its sources had ended, as others kept it from its CPUs.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use verbline::engine::Report;
 use verbline::plan::{Plan, Target, Transport};
 
-use super::judge::was_cut;
+use super::judge::{is_kept_long, kept_ns, was_cut};
 use super::marks::{OPERATOR, OWNER};
 
 /// The figures of a process's report that the other one's must match.
@@ -19,6 +19,8 @@ pub struct Facts {
     /// By place and reason.
     drops: BTreeMap<String, u64>,
     was_cut: bool,
+    /// The time for which others kept its lcores from their CPUs.
+    kept_ns: u64,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -33,7 +35,8 @@ struct PortFacts {
 
 impl Facts {
     pub(super) fn of(plan: &Plan, report: &Report) -> Facts {
-        let mut facts = Facts { was_cut: was_cut(report), ..Facts::default() };
+        let kept_ns = report.lcores.iter().map(kept_ns).sum();
+        let mut facts = Facts { was_cut: was_cut(report), kept_ns, ..Facts::default() };
         for (port, told) in plan.ports().iter().zip(&report.ports) {
             let sends = told.operations.as_ref().and_then(|told| told.kind("send")).map_or(0, |sends| sends.posted);
             let next = plan.stages().iter().find(|stage| port.next == Some(Target::Stage(stage.id)));
@@ -83,9 +86,18 @@ pub fn judge_pair(client: &Facts, server: &Facts) -> Vec<String> {
             faults.extend(returned(near, name, port, far, other_end));
         }
     }
+    if !is_kept_long(client.kept_ns + server.kept_ns) {
+        faults.extend(late(client).chain(late(server)));
+    }
     faults.extend(operations(client, server));
     faults.extend(polls(client, server));
     faults
+}
+
+/// Rounds as long as a safety time-out.
+fn late(facts: &Facts) -> impl Iterator<Item = String> {
+    let late = facts.counters.iter().filter(|(name, rounds)| name.ends_with(".late") && **rounds > 0);
+    late.map(|(name, rounds)| format!("stage.{name}: {rounds} rounds as long as a safety time-out"))
 }
 
 /// Packets that asked to come back have come back, or found no room.
@@ -127,4 +139,23 @@ fn polls(client: &Facts, server: &Facts) -> Option<String> {
 
 fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Regression: a round was late for the client, whose server others had kept from its CPU.
+    #[test]
+    fn a_late_round_counts_unless_either_process_was_kept_from_its_cpu() {
+        let facts = |late, kept_ns| {
+            let counters = [("s16.late".to_owned(), late)].into();
+            Facts { counters, kept_ns, ..Facts::default() }
+        };
+        let second_ns = 1_000_000_000;
+        assert_eq!(judge_pair(&facts(1, 0), &facts(0, 0)).len(), 1);
+        assert_eq!(judge_pair(&facts(0, 0), &facts(1, 0)).len(), 1);
+        assert_eq!(judge_pair(&facts(1, 0), &facts(0, second_ns)), Vec::<String>::new());
+        assert_eq!(judge_pair(&facts(0, 0), &facts(0, 0)), Vec::<String>::new());
+    }
 }

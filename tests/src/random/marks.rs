@@ -22,6 +22,11 @@ pub(super) const ALONE: &str = "alone = true";
 pub(super) const WIRE_ADDRESS: &str = "127.77.77.77";
 /// The beginning of all groups' addresses.
 pub(super) const GROUPS: &str = "239.1.1.";
+/// How the text of a reliable port begins.
+pub(super) const RELIABLE: &str = "transport = \"rc\"\n";
+/// A key of reliable ports of two processes, each of which others may keep from its CPU: a peer is
+/// given up after four seconds, not half of one.
+pub(super) const PATIENT: &str = "timeout = 17\n";
 /// The most packets that are under way at once.
 pub(super) const TALK_PACKETS_MAX: u8 = 8;
 /// Why a stage drops packets of its own accord.

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use verbline::engine::{Capture, CaptureError, CaptureSpec, ChangeOutcome, Running, Trace, TraceError, TraceSpec};
 use verbline::prelude::*;
 
+use super::marks::{PATIENT, RELIABLE};
 use crate::report_faults;
 
 /// Packets of a capture that may wait: few, so that some are lost.
@@ -102,12 +103,15 @@ impl Meddling<'_> {
     /// Changes attributes of all RC ports, some of which drain them, and some of datagrams.
     fn change(&mut self) {
         let (timer, timeout, retries) = (self.rng.u8(1..4), self.rng.u8(14..18), self.rng.u8(4..8));
-        let mut rc = format!("transport = \"rc\"\nmin_rnr_timer = {timer}\n");
+        let mut rc = format!("{RELIABLE}min_rnr_timer = {timer}\n");
         if self.rng.bool() {
-            rc += &format!("timeout = {timeout}\nretry_cnt = {retries}\n");
+            rc += &format!("retry_cnt = {retries}\n");
+            if !self.text.contains(PATIENT) {
+                rc += &format!("timeout = {timeout}\n");
+            }
         }
         let ud = format!("transport = \"ud\"\ntraffic_class = {}\n", self.rng.u8(..64) * 4);
-        let text = self.text.replace("transport = \"rc\"\n", &rc).replace("transport = \"ud\"\n", &ud);
+        let text = self.text.replace(RELIABLE, &rc).replace("transport = \"ud\"\n", &ud);
         match self.loader.load_str("random.toml", &text).and_then(|plan| self.running.change_ports(&plan)) {
             Err(faults) => self.faults.push(format!("the ports don't change: {faults}")),
             Ok(changed) => {

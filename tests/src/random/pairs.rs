@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use super::draft::PairDraft;
 use super::links::{LinkDraft, Via};
-use super::marks::{GROUPS, SECTION, WIRE_ADDRESS};
+use super::marks::{GROUPS, PATIENT, RELIABLE, SECTION, WIRE_ADDRESS};
 use super::text::{Plan, line};
 
 /// The key in the run's section that says so, and its word for two devices with one address.
@@ -52,7 +52,7 @@ pub fn sides(text: &str, number: u32) -> Option<[String; 2]> {
     let first = format!("127.{}.{mid}.{low}", 0x40 | high & 0x3f);
     let second = if shared { first.clone() } else { format!("127.{}.{mid}.{low}", high & 0x3f) };
     let groups = format!("239.{}.{}.", 2 + u32::from(mid) % 250, low);
-    let text = text.replace(GROUPS, &groups);
+    let text = text.replace(GROUPS, &groups).replace(RELIABLE, &format!("{RELIABLE}{PATIENT}"));
     let tables: Vec<&str> = text.split("\n[").map(|table| table.trim_start_matches('[')).collect();
     let split = Split::new(&tables);
     let addresses = [first, second];
@@ -125,5 +125,21 @@ impl<'a> Split<'a> {
             }
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::draw;
+
+    // Regression: a process that others kept from its CPU for half a second lost its connections.
+    #[test]
+    fn reliable_ports_of_two_processes_give_their_peer_up_late() {
+        let texts = (0..).map(|seed| draw(seed).text(&[0, 1], 1, 40));
+        let sides = texts.filter_map(|text| sides(&text, 1)).find(|sides| sides[0].contains(RELIABLE));
+        for side in sides.expect("some plan has them") {
+            assert_eq!(side.matches(PATIENT).count(), side.matches(RELIABLE).count(), "{side}");
+        }
     }
 }
