@@ -25,7 +25,7 @@ impl Program {
         let started = std::thread::scope(|scope| {
             let filtered = || {
                 filter().and_then(|filter| Ok(seccompiler::apply_filter(&filter)?)).expect("a seccomp filter");
-                self.start_in_turn(&mut command, [Stdio::piped(), Stdio::piped()], turn.into())
+                self.start_in_turn(&mut command, [Stdio::piped(), Stdio::piped()], turn)
             };
             scope.spawn(filtered).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         });

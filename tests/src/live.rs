@@ -4,7 +4,6 @@
 //! machine a run of a fixed few seconds may have done nothing.
 
 use std::ffi::OsStr;
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -61,7 +60,7 @@ impl Program {
     ) -> Finished {
         let folder = tempfile::tempdir().expect("a folder for the socket");
         let run = self.listening_in(folder.path());
-        let mut started = run.start_as(&mut run.behind(wrapper), Stdio::piped(), Stdio::piped());
+        let mut started = run.start_as(&mut run.behind(wrapper));
         let deadline = Instant::now() + PATIENCE;
         let mut has_ended = || matches!(started.child().try_wait(), Ok(Some(_)));
         while !has_ended() && Instant::now() < deadline && !run.live(None).as_ref().is_some_and(&is_so) {

@@ -1,12 +1,13 @@
 //! A program under test, run as a user's shell runs it.
 
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -99,40 +100,44 @@ impl Program {
 
     /// Runs `command`, a variant of this program, to its end.
     pub fn run_as(&self, command: &mut Command) -> Finished {
-        self.start_as(command, Stdio::piped(), Stdio::piped()).finish()
+        self.start_as(command).finish()
     }
 
     /// Runs the program to its end, with its standard output written to `file`.
     pub fn run_into(&self, file: File) -> Finished {
-        self.start_as(&mut self.command(), file.into(), Stdio::piped()).finish()
+        self.start_with(&mut self.command(), [file.into(), Stdio::piped()]).finish()
     }
 
-    /// Starts the program, and keeps its output for [`Started::finish`].
+    /// Starts the program, and keeps its output for [`Started::finish`]. Programs that a test has
+    /// running at the same time share its CPUs.
     pub fn start(&self) -> Started {
-        self.start_as(&mut self.command(), Stdio::piped(), Stdio::piped())
-    }
-
-    /// Starts the program beside a running one, on the CPUs of both: its other end.
-    pub fn start_beside(&self, other: &Started) -> Started {
-        self.start_in_turn(&mut self.command(), [Stdio::piped(), Stdio::piped()], other.turn.clone())
+        self.start_as(&mut self.command())
     }
 
     /// Starts the program with its standard error going to `file`, and keeps its standard output.
     pub fn start_telling(&self, file: impl Into<Stdio>) -> Started {
-        self.start_as(&mut self.command(), Stdio::piped(), file.into())
+        self.start_with(&mut self.command(), [Stdio::piped(), file.into()])
     }
 
-    pub(crate) fn start_as(&self, command: &mut Command, stdout: Stdio, stderr: Stdio) -> Started {
-        let turn = Turn::take();
-        self.start_in_turn(command, [stdout, stderr], turn.into())
+    /// Starts `command`, a variant of this program, and keeps its output.
+    pub fn start_as(&self, command: &mut Command) -> Started {
+        self.start_with(command, [Stdio::piped(), Stdio::piped()])
     }
 
-    /// Like [`start`](Self::start), if the test already holds the CPUs.
-    pub(crate) fn start_in_turn(&self, command: &mut Command, out: [Stdio; 2], turn: Arc<Turn>) -> Started {
-        let [stdout, stderr] = out;
+    fn start_with(&self, command: &mut Command, out: [Stdio; 2]) -> Started {
+        self.start_in_turn(command, out, Turn::take())
+    }
+
+    /// Starts `command` in a turn that another thread of the test has taken.
+    pub(crate) fn start_in_turn(
+        &self,
+        command: &mut Command,
+        [stdout, stderr]: [Stdio; 2],
+        turn: Arc<Turn>,
+    ) -> Started {
         command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
         let child = command.spawn().unwrap_or_else(|error| panic!("{command:?} did not start: {error}"));
-        Started { shown: format!("{command:?}"), child, taken_away: self.taken_away.clone(), turn }
+        Started { shown: format!("{command:?}"), child, taken_away: self.taken_away.clone(), _turn: turn }
     }
 
     /// A command that runs the program behind another, e.g. `taskset -c 1`.
@@ -187,14 +192,30 @@ impl Program {
     }
 }
 
-/// Exclusive use of CPUs among the tests' programs. Held by locks of files, because tests may be
-/// threads or processes.
+thread_local! {
+    /// The turn of this thread's programs, while one of them lives.
+    static TURN: RefCell<Weak<Turn>> = RefCell::default();
+}
+
+/// Exclusive use of CPUs among the tests, for all programs of one test. Held by locks of files,
+/// because tests may be threads or processes.
 #[derive(Debug)]
 pub(crate) struct Turn(#[expect(dead_code, reason = "the locks end with their files")] Vec<File>);
 
 impl Turn {
-    /// Locks the CPUs that this test may use, for this run.
-    pub(crate) fn take() -> Turn {
+    /// The turn of this test: a new one unless a program of this test lives.
+    pub(crate) fn take() -> Arc<Turn> {
+        TURN.with_borrow_mut(|turn| {
+            turn.upgrade().unwrap_or_else(|| {
+                let taken = Arc::new(Turn::lock());
+                *turn = Arc::downgrade(&taken);
+                taken
+            })
+        })
+    }
+
+    /// Locks the CPUs that this test may use.
+    fn lock() -> Turn {
         // Locks lie beside the tests' own program, because the temporary folder may be the
         // system's.
         let tests = std::env::current_exe().expect("a process has a program");
@@ -216,7 +237,7 @@ pub struct Started {
     shown: String,
     child: Child,
     taken_away: Vec<Lack>,
-    turn: Arc<Turn>,
+    _turn: Arc<Turn>,
 }
 
 impl Started {
@@ -286,7 +307,12 @@ impl Started {
         }
     }
 
-    fn wait_for(&self, what: &str, done: impl Fn() -> bool) {
+    /// Waits until `done` says so.
+    ///
+    /// # Panics
+    /// If it never does.
+    #[track_caller]
+    pub fn wait_for(&self, what: &str, done: impl Fn() -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !done() {
             assert!(Instant::now() < deadline, "{}: waited in vain for {what}", self.shown);

@@ -7,6 +7,7 @@ use std::io::{Read, Write};
 use std::num::NonZero;
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Child, ExitStatus};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
@@ -30,7 +31,7 @@ pub struct Terminal {
     output: Receiver<Vec<u8>>,
     keyboard: File,
     columns: NonZero<u16>,
-    _turn: Turn,
+    _turn: Arc<Turn>,
 }
 
 impl Terminal {

@@ -72,7 +72,7 @@ fn a_port_that_waits_for_its_connection_is_named_while_it_waits() {
     std::fs::write(&file, format!("{ports}[stage.numbers]{stage}")).unwrap();
     let run = rig(folder.path(), &["run", file.to_str().unwrap(), "--no-socket"]);
     let text = run.with(["--set", "device.nic.address=127.77.3.1"]).start();
-    let json = run.with_env("VERBLINE_LOG_FORMAT", "json").start_beside(&text);
+    let json = run.with_env("VERBLINE_LOG_FORMAT", "json").start();
 
     let shown = text.finish().exited(1);
     let named: Vec<_> = shown.stderr.lines().filter(|line| line.contains("no connection yet: ")).collect();

@@ -46,7 +46,7 @@ impl Rig {
     /// machine, the first few connections do that work before the others are made.
     fn start(&self) -> (Started, Started) {
         let server = self.server.start();
-        let client = self.client.start_beside(&server);
+        let client = self.client.start();
         self.await_connections("be made", |now| now["opened"].as_u64() >= Some(16));
         self.await_operations(1000);
         (server, client)
@@ -140,7 +140,7 @@ fn two_lcores_of_a_server_serve_two_clients_at_once() {
     let (server, first) = rig.start();
     let (at_server, at_second) = (own_address(1), own_address(3));
     let sets = ["name=kv-second".to_owned(), format!("device.nic0.address={at_second}"), "kv.client=1".to_owned()];
-    let second = rig.client.with(sets.into_iter().flat_map(|set| ["--set".to_owned(), set])).start_beside(&server);
+    let second = rig.client.with(sets.into_iter().flat_map(|set| ["--set".to_owned(), set])).start();
     let has_done = |report: &Value| counted(report, "client", "operations") >= 30_000;
     rig.client.await_live(Some("kv-second"), &format!("operations at {at_server}"), has_done);
     rig.await_operations(1000);
@@ -159,7 +159,7 @@ fn two_lcores_of_two_processes_outlive_a_server_that_is_killed() {
     server.child().kill().unwrap();
     server.child().wait().unwrap();
     rig.await_gone();
-    let again = rig.server.start_beside(&server);
+    let again = rig.server.start();
     rig.await_operations(1000);
     let (client, _again) = (client.end_whole(1), again.end_whole(0));
     assert_eq!(["corrupt", "malformed"].map(|key| count(&client, key)), [0; 2], "{client}");
@@ -178,7 +178,7 @@ fn two_lcores_of_two_processes_read_the_tables_of_the_next_server() {
     server.child().kill().unwrap();
     server.child().wait().unwrap();
     rig.await_gone();
-    let again = next.start_beside(&server);
+    let again = next.start();
     rig.await_connections("come back", |now| now["open"] == 16);
     rig.await_operations(500);
     let failed = || rig.live().map(|report| report["ports"][0]["connections"]["failed"].clone());
@@ -251,7 +251,7 @@ fn two_lcores_of_two_processes_outlive_a_client_that_is_killed() {
     let (server, mut client) = rig.start();
     client.child().kill().unwrap();
     client.child().wait().unwrap();
-    let again = rig.client.start_beside(&server);
+    let again = rig.client.start();
     rig.await_operations(1000);
     let (again, _server) = (again.end_whole(0), server.end_whole(0));
     assert_values(&again);

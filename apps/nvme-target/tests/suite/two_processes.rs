@@ -39,7 +39,7 @@ fn two_lcores_of_two_processes_write_read_and_verify_every_block() {
     let [server, client] = halves(folder.path());
     let server = server.start();
     for _ in 0..2 {
-        let running = client.start_beside(&server);
+        let running = client.start();
         // On all of its connections: the first of them could have had all answers.
         let has_answers = |report: &Value| {
             let opened = &report["ports"][1]["connections"]["opened"];
@@ -72,7 +72,7 @@ fn two_lcores_of_two_processes_say_that_a_file_was_cut_short() {
     let namespace = format!("nvme.namespace.1={{ file = {disk:?}, create_bytes = 8_388_608, page_cache = true }}");
     let [server, client] = halves(folder.path());
     let server = server.with(["--set".to_owned(), namespace]).start();
-    let running = client.start_beside(&server);
+    let running = client.start();
     let has_answers = |report: &Value| counted(report, "load", "answered") >= 1000;
     client.await_live(Some("nvme-client"), "1000 answers", has_answers);
     std::fs::File::options().write(true).open(&disk).and_then(|file| file.set_len(0)).unwrap();

@@ -70,11 +70,11 @@ fn await_count(folder: &Path, stage: &str, counter: &str, least: u64) {
 fn two_lcores_of_a_trader_outlive_their_exchange() {
     let Some((folder, [exchange, trader])) = both() else { return };
     let first = exchange.start();
-    let trader = trader.start_beside(&first);
+    let trader = trader.start();
     await_count(folder.path(), "book", "rebuilt", 8);
     await_count(folder.path(), "strategy", "orders", 10);
     first.end_whole(0);
-    let second = exchange.start_beside(&trader);
+    let second = exchange.start();
     await_count(folder.path(), "arbiter", "begun_anew", 1);
     let trades = |report: &Value| counted(report, "exchange", "orders") >= 10;
     app(folder.path(), &[]).await_live(Some("tick-to-trade-exchange"), "orders of the trader", trades);
@@ -94,7 +94,7 @@ fn two_lcores_of_two_processes_trade_over_the_network() {
     let exchange = exchange.start();
     let mut sent = 0;
     for _ in 0..2 {
-        let trader = trader.start_beside(&exchange);
+        let trader = trader.start();
         await_count(folder.path(), "book", "rebuilt", 8);
         await_count(folder.path(), "book", "retransmitted", 10);
         await_count(folder.path(), "strategy", "orders", 10);
@@ -121,7 +121,7 @@ fn two_lcores_of_a_trader_tell_of_an_exchange_that_is_gone() {
     let Some((folder, [exchange, trader])) = both() else { return };
     let trader = trader.with(["--set", "stage.arbiter.params.silence_ms=400"]);
     let mut first = exchange.start();
-    let running = trader.start_beside(&first);
+    let running = trader.start();
     await_count(folder.path(), "book", "rebuilt", 8);
     first.child().kill().unwrap();
     await_count(folder.path(), "arbiter", "silences", 1);
@@ -136,7 +136,7 @@ fn two_lcores_of_a_trader_tell_of_an_exchange_that_is_gone() {
 fn two_lcores_of_a_trader_of_another_session_fail() {
     let Some((folder, [exchange, trader])) = both() else { return };
     let exchange = exchange.start();
-    let trader = trader.with(["--set", "stage.arbiter.params.session=NOBODY"]).start_beside(&exchange);
+    let trader = trader.with(["--set", "stage.arbiter.params.session=NOBODY"]).start();
     let are_dropped = |report: &Value| {
         let drops = report["drops"].as_array().into_iter().flatten();
         drops.filter(|drop| drop["reason"] == "wrong_session").any(|drop| drop["packets"].as_u64() >= Some(100))
