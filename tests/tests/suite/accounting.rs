@@ -1,7 +1,7 @@
 //! Every plan of `config/` with hostile parameters: each packet and each message that enters a
 //! shipped stage leaves it, is dropped for a reason, is used up and counted, or is held.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nvme_target::NvmeTarget;
 use pingpong::PingPong;
@@ -17,12 +17,29 @@ const ARBITER_HOLDS: u64 = 256 + BEYOND_ITEMS as u64 + 1;
 
 /// Runs a shipped plan with these settings for a while, or until its sources are done.
 fn run(registry: &Registry, stem: &str, lcores: [&str; 2], sets: &[&str], time: Duration) -> Option<Report> {
+    run_until(registry, stem, lcores, sets, |_, elapsed| elapsed >= time)
+}
+
+/// Runs a shipped plan with these settings until its report and its time satisfy `is_so`, or until
+/// its sources are done.
+fn run_until(
+    registry: &Registry,
+    stem: &str,
+    lcores: [&str; 2],
+    sets: &[&str],
+    is_so: impl Fn(&Report, Duration) -> bool,
+) -> Option<Report> {
     let place = two_lcores(lcores)?.into_iter().filter(|argument| argument != "--set");
     let all = place.chain(sets.iter().map(|set| (*set).to_owned()));
     let loader = Loader::new(registry.catalog(), Machine::detect()).sets(all);
     let plan = loader.load_path(config(stem)).unwrap_or_else(|faults| panic!("{faults}"));
     let running = Runtime::build(&plan, registry).and_then(Runtime::start).unwrap_or_else(|error| panic!("{error}"));
-    running.wait(Some(time));
+    let (begun, patience) = (Instant::now(), Duration::from_secs(60));
+    while !is_so(&running.snapshot(), begun.elapsed()) && begun.elapsed() < patience {
+        if running.wait(Some(Duration::from_millis(50))) != Ended::TimedOut {
+            break;
+        }
+    }
     let report = running.stop().unwrap_or_else(|error| panic!("{error}"));
     assert!(report.drained, "{stem} {sets:?}: packets are on their way after a minute");
     let packets = &report.packets;
@@ -176,7 +193,13 @@ fn two_lcores_of_the_nvme_target_account_for_all() {
         let mut registry = Registry::new("nvme-target");
         let app = NvmeTarget::default();
         app.register(&mut registry);
-        let Some(report) = run(&registry, "nvme-target", ["target", "load"], sets, 4 * SOON) else { return };
+        // Every block is written once before anything is measured.
+        let has_measured = |report: &Report, _| {
+            let histograms = report.stage("load").into_iter().flat_map(|load| &load.histograms);
+            histograms.map(|histogram| histogram.times.count).sum::<u64>() >= 1000
+        };
+        let lcores = ["target", "load"];
+        let Some(report) = run_until(&registry, "nvme-target", lcores, sets, has_measured) else { return };
         let (target, load) = (report.stage("target").expect("a target"), report.stage("load").expect("a load"));
         assert_eq!(target.packets_in, target.counter("commands").unwrap_or(0), "{sets:?}: {:?}", report.drops);
         assert_eq!((target.counter("failed"), dropped_at(&report, "stage.target")), (Some(0), 0), "{sets:?}");

@@ -196,19 +196,12 @@ fn a_second_signal_ends_a_capture_whose_pipe_nobody_reads() {
     let folder = tempfile::tempdir().unwrap();
     let run = endless(folder.path(), &BUSY).start();
     await_run(folder.path());
-    let mut capture = rig(folder.path(), &["capture", "-w", "-"]).command();
-    let mut capture = capture.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let pid = Pid::from_child(&capture);
-    let waits = format!("/proc/{}/wchan", capture.id());
+    let mut capture = rig(folder.path(), &["capture", "-w", "-"]).start();
+    let waits = format!("/proc/{}/wchan", capture.child().id());
     until(|| fs::read_to_string(&waits).is_ok_and(|call| call.contains("pipe_write")));
-    kill_process(pid, Signal::INT).unwrap();
-    std::thread::sleep(Duration::from_millis(100));
-    kill_process(pid, Signal::INT).unwrap();
-    let mut status = None;
-    until(|| {
-        status = capture.try_wait().unwrap();
-        status.is_some()
-    });
-    assert_eq!(status.and_then(|status| status.code()), Some(130));
+    capture.signal(Signal::INT);
+    capture.await_delivery();
+    capture.signal(Signal::INT);
+    assert_eq!(capture.status().code(), Some(130));
     end(run);
 }

@@ -54,9 +54,9 @@ fn a_terminal_that_moves_no_cursor_gets_plain_lines() {
 fn in_a_narrow_terminal_a_number_is_whole_or_not_there() {
     let mut terminal = Terminal::start_in(&endless(), NonZero::new(24).unwrap());
     // There is no room even for the word beside the number.
-    let shown = terminal.wait_for(|screen| screen.starts_with("rig 00:00:01 "));
+    let shown = terminal.wait_for(|screen| screen.starts_with("rig 00:") && !screen.starts_with("rig 00:00:00"));
     let words: Vec<_> = shown.split_whitespace().collect();
-    assert!(matches!(words.as_slice(), ["rig", "00:00:01", number] if number.len() >= "800".len()), "{shown}");
+    assert!(matches!(words.as_slice(), ["rig", _, number] if number.len() >= "800".len()), "{shown}");
     terminal.signal(Signal::TERM);
     assert!(terminal.finish().0.success());
 }
@@ -118,10 +118,11 @@ fn a_signal_that_ends_a_run_before_its_time_is_named() {
 #[test]
 fn a_signal_that_was_blocked_when_the_run_was_started_ends_it() {
     let program = endless().with(["--json"]);
-    // In the foreground: it would tell its group as well, and a second signal aborts a run.
-    let told_then_killed = ["timeout", "--foreground", "--preserve-status", "--kill-after=20s", "1s"];
     let blocking = ["env", "--block-signal=INT", "--block-signal=TERM", "--block-signal=HUP"];
-    let shown = program.run_as(&mut program.behind([&told_then_killed[..], &blocking].concat())).exited(0);
+    let started = program.start_as(&mut program.behind(blocking));
+    started.await_lcores(&["main"]);
+    started.signal(Signal::TERM);
+    let shown = started.finish().exited(0);
     assert_eq!(shown.json()["packets"]["held"], 0, "{shown}");
 }
 

@@ -50,6 +50,14 @@ pub(crate) fn await_run(folder: &Path) {
     panic!("no run: {:?}", look(folder, &["ps"]));
 }
 
+/// The number of packets that the run's port `in` has received so far.
+pub(crate) fn received(folder: &Path) -> u64 {
+    let shown = look(folder, &["stats", "--json"]);
+    assert!(shown.status.success(), "{}", said(&shown).1);
+    let report: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    entry(&report, "ports", "in")["rx_packets"].as_u64().unwrap()
+}
+
 pub(crate) fn end(started: Started) {
     started.signal(Signal::INT);
     started.finish().exited(0);
@@ -140,31 +148,11 @@ fn a_plan_whose_metrics_are_wrong_is_refused_by_check_and_by_run() {
     }
 }
 
-/// A run beside a terminal that holds the CPUs. Dropping it kills the run.
-struct Beside(std::process::Child);
-
-impl Beside {
-    /// Starts an endless run, and waits until its lcore is running.
-    fn start(folder: &Path) -> Beside {
-        let mut command = endless(folder, &[]).command();
-        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
-        let run = Beside(command.spawn().unwrap());
-        await_run(folder);
-        run
-    }
-}
-
-impl Drop for Beside {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn two_lcores_top_shows_a_run_and_gives_the_terminal_back_however_it_ends() {
     let folder = tempfile::tempdir().unwrap();
-    let run = Beside::start(folder.path());
+    let run = endless(folder.path(), &[]).start();
+    await_run(folder.path());
     let top = || {
         let mut terminal = Terminal::start(&rig(folder.path(), &["top"]).with_env("TERM", "xterm"));
         terminal.wait_for(|screen| screen.contains("rx+tx/s") && screen.contains("numbers"));
@@ -190,19 +178,20 @@ fn two_lcores_top_shows_a_run_and_gives_the_terminal_back_however_it_ends() {
         is_given_back(signalled, "");
     }
     let left = top();
-    rustix::process::kill_process(rustix::process::Pid::from_child(&run.0), Signal::INT).unwrap();
+    end(run);
     is_given_back(left, "rig: the run is over");
 }
 
 #[test]
 fn two_lcores_top_ends_when_its_terminal_is_gone() {
     let folder = tempfile::tempdir().unwrap();
-    let _run = Beside::start(folder.path());
+    let _run = endless(folder.path(), &[]).start();
+    await_run(folder.path());
     let (mut master, slave) = terminal_pair(80.try_into().unwrap()).unwrap();
     let mut top = rig(folder.path(), &["top"]).with_env("TERM", "xterm").command();
     let end = || slave.try_clone().unwrap();
     top.stdin(end()).stdout(end()).stderr(end());
-    let mut top = Beside(top.spawn().unwrap());
+    let mut top = top.spawn().unwrap();
     let mut seen = Vec::new();
     while !String::from_utf8_lossy(&seen).contains("rig, process") {
         let mut bytes = [0; 4096];
@@ -212,8 +201,9 @@ fn two_lcores_top_ends_when_its_terminal_is_gone() {
     drop(master);
     let end = (0..2000).find_map(|_| {
         std::thread::sleep(std::time::Duration::from_millis(20));
-        top.0.try_wait().unwrap()
+        top.try_wait().unwrap()
     });
+    let _ = top.kill();
     assert!(end.expect("it stays").success(), "{end:?}");
 }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::pipe::fcntl_setpipe_size;
 use rustix::process::Signal;
+use serde_json::Value;
 use verbline_tests::{Finished, Program, Terminal};
 
 /// The longest time of a run's end: a longer one waits for something.
@@ -68,11 +69,14 @@ fn full_pipe() -> (PipeReader, PipeWriter) {
 #[track_caller]
 fn beside_a_full_pipe(program: &Program, signal: Option<Signal>) -> Finished {
     let (reader, writer) = full_pipe();
-    let begun = Instant::now();
+    let folder = tempfile::tempdir().unwrap();
+    let program = program.listening_in(folder.path());
+    let mut begun = Instant::now();
     let started = program.start_telling(File::from(std::os::fd::OwnedFd::from(writer)));
     if let Some(signal) = signal {
-        started.await_lcores(&["main"]);
-        std::thread::sleep(Duration::from_millis(500));
+        let goes_on = |report: &Value| report["stages"][1]["counters"][0]["value"].as_u64() >= Some(100);
+        program.await_live(None, "packets at the sink", goes_on);
+        begun = Instant::now();
         started.signal(signal);
     }
     let shown = started.finish();

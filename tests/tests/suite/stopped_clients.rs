@@ -7,9 +7,8 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
-use serde_json::Value;
 
-use crate::operate::{BUSY, await_run, end, endless, entry, look, rig, said};
+use crate::operate::{BUSY, await_run, end, endless, look, received, rig, said};
 
 /// A stopped client. Dropping it kills the client.
 struct Stopped(Child);
@@ -40,14 +39,6 @@ impl Drop for Stopped {
     }
 }
 
-/// The number of packets that the port has received so far.
-fn received(folder: &Path) -> u64 {
-    let shown = look(folder, &["stats", "--json"]);
-    assert!(shown.status.success(), "{}", said(&shown).1);
-    let report: Value = serde_json::from_slice(&shown.stdout).unwrap();
-    entry(&report, "ports", "in")["rx_packets"].as_u64().unwrap()
-}
-
 #[test]
 fn clients_that_are_stopped_are_noticed_neither_by_the_run_nor_by_others() {
     let folder = tempfile::tempdir().unwrap();
@@ -66,9 +57,8 @@ fn clients_that_are_stopped_are_noticed_neither_by_the_run_nor_by_others() {
     let (began, mut before) = (Instant::now(), received(folder));
     while began.elapsed() < Duration::from_secs(3) {
         std::thread::sleep(Duration::from_millis(250));
-        let now = received(folder);
-        assert!(now > before, "nothing was received meanwhile: {now}");
-        before = now;
+        run.wait_for("packets", || received(folder) > before);
+        before = received(folder);
     }
     let (shown, _) = said(&look(folder, &["stats"]));
     assert!(shown.contains("drops    none"), "{shown}");

@@ -3,14 +3,13 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
 use verbline_tests::{assert_fits, unwrapped};
 
-use crate::operate::{await_run, end, endless, look, rig, said};
+use crate::operate::{await_run, end, endless, look, received, rig, said};
 
 fn traced(folder: &Path, words: &[&str]) -> Value {
     let done = look(folder, &[&["trace", "--json"][..], words].concat());
@@ -61,17 +60,19 @@ fn a_run_that_stands_still_keeps_nobody_from_what_came_before() {
     let folder = tempfile::tempdir().unwrap();
     let run = endless(folder.path(), &[]).start();
     await_run(folder.path());
-    let shown = thread::scope(|scope| {
-        let tracing = scope.spawn(|| look(folder.path(), &["trace", "--for", "1s"]));
-        thread::sleep(Duration::from_millis(700));
-        run.signal(Signal::STOP);
-        let shown = tracing.join().unwrap();
-        run.signal(Signal::CONT);
-        shown
-    });
-    let (text, told) = said(&shown);
-    assert!(shown.status.success() && told.contains("the run stands still: it does not end the trace"), "{told}");
-    assert!(text.contains("  port.in > stage.sink (ends there)\n"), "{text}");
+    let told = folder.path().join("told");
+    let program = rig(folder.path(), &["trace", "--for", "3s"]);
+    let tracing = program.start_telling(fs::File::create(&told).unwrap());
+    let told = || fs::read_to_string(&told).unwrap();
+    tracing.wait_for("its trace to begin", || !told().is_empty());
+    // Until packets have been traced.
+    let before = received(folder.path());
+    tracing.wait_for("packets", || received(folder.path()) > before + 100);
+    run.signal(Signal::STOP);
+    let shown = tracing.finish().exited(0);
+    run.signal(Signal::CONT);
+    assert!(told().contains("the run stands still: it does not end the trace"), "{}", told());
+    assert!(shown.stdout.contains("  port.in > stage.sink (ends there)\n"), "{shown}");
     end(run);
 }
 
