@@ -12,12 +12,7 @@ fn app() -> Program {
     Program::new(env!("CARGO_BIN_EXE_kv"))
 }
 
-/// A short run of the shipped plan with few keys. `None` where two lcores can't run.
-fn short(sets: &[&str]) -> Option<Program> {
-    Some(shipped(sets)?.with(["--for", "700ms"]))
-}
-
-/// Like [`short`], without an end.
+/// The shipped plan with few keys, run without an end. `None` where two lcores can't run.
 fn shipped(sets: &[&str]) -> Option<Program> {
     let run = app().with(["run", "config/kv.toml"]).with(two_lcores(["server", "load"])?);
     let all = ["kv.keys=500"].iter().chain(sets);
@@ -28,6 +23,11 @@ fn shipped(sets: &[&str]) -> Option<Program> {
 fn has_done(report: &Value, operations: u64, least: Duration) -> bool {
     let lasted = Duration::from_nanos(report["elapsed_ns"].as_u64().unwrap_or(0));
     counted(report, "client", "operations") >= operations && lasted >= least
+}
+
+/// Whether a run has put every key, and has measured.
+fn has_measured(report: &Value) -> bool {
+    has_done(report, 2_000, Duration::ZERO)
 }
 
 fn count(shown: &Finished, key: &str) -> u64 {
@@ -90,7 +90,7 @@ fn two_lcores_have_the_descriptors_that_they_need() {
 fn two_lcores_stay_within_the_sum_of_memory() {
     let Some(run) = shipped(&[]) else { return };
     let are_open = |report: &Value| report["ports"][0]["connections"]["opened"].as_u64() >= Some(256);
-    assert_within_memory_sum(&run, |report| are_open(report) && has_done(report, 2_000, Duration::ZERO));
+    assert_within_memory_sum(&run, |report| are_open(report) && has_measured(report));
 }
 
 /// Regression: it passed the check, and the kernel killed it without a word.
@@ -107,7 +107,7 @@ fn two_lcores_in_a_cgroup_are_refused_or_run_and_never_killed() {
             skipped("no cgroup with the memory controller can be made here (root, and a writable /sys/fs/cgroup)");
             return;
         };
-        let shown = run.run_until_behind(group.entering(), are_open);
+        let shown = run.run_until_behind(group.entering(), |report| are_open(report) && has_measured(report));
         codes.push(shown.status.code());
         match shown.status.code() {
             Some(2) => assert!(shown.stderr.contains("error[too-much-memory]"), "{megabytes} MiB: {shown}"),
@@ -182,8 +182,8 @@ fn a_server_and_its_client_share_an_lcore() {
 /// The PUTs that fill the table are not measured, nor is the last of them.
 #[test]
 fn two_lcores_fill_the_table_before_they_measure() {
-    let Some(run) = short(&["kv.get_share=1.0"]) else { return };
-    let shown = run.with(["--json"]).run().exited(0);
+    let Some(run) = shipped(&["kv.get_share=1.0"]) else { return };
+    let shown = run.with(["--json"]).run_until(has_measured).exited(0);
     let json = shown.json();
     let [put, get] = ["put", "get"].map(|way| json["latency_ns"][way]["operations"].as_u64());
     assert!(put == Some(0) && get > Some(0), "{shown}");
@@ -193,8 +193,8 @@ fn two_lcores_fill_the_table_before_they_measure() {
 #[test]
 fn two_lcores_get_by_message_or_by_read() {
     for (share, reads) in [("0", false), ("1", true)] {
-        let Some(run) = short(&[&format!("kv.read_share={share}"), "kv.get_share=1.0"]) else { return };
-        let shown = run.with(["--json"]).run().exited(0);
+        let Some(run) = shipped(&[&format!("kv.read_share={share}"), "kv.get_share=1.0"]) else { return };
+        let shown = run.with(["--json"]).run_until(has_measured).exited(0);
         let json = shown.json();
         assert_eq!(json["latency_ns"]["read"]["operations"].as_u64() > Some(0), reads, "{shown}");
         assert!(count(&shown, "verified") > 0, "{shown}");
@@ -208,7 +208,9 @@ fn two_lcores_get_by_message_or_by_read() {
 #[test]
 fn two_lcores_get_by_message_where_no_packet_holds_a_bucket() {
     let longer = ["stage.shard0.params.value_bytes=300", "stage.shard1.params.value_bytes=300"];
-    let sets = [&longer[..], &["kv.value_bytes=300", "kv.close_every_ms=0", "kv.read_share=1.0"]].concat();
+    // Longer than an operation takes on a busy machine, and shorter than the drain.
+    let patient = "kv.timeout_ms=20000";
+    let sets = [&longer[..], &["kv.value_bytes=300", "kv.close_every_ms=0", "kv.read_share=1.0", patient]].concat();
     let Some(run) = shipped(&sets) else { return };
     let long_enough = |report: &Value| has_done(report, 5_000, Duration::from_millis(700));
     let shown = run.with(["--json"]).run_until(long_enough).exited(0);
@@ -219,8 +221,8 @@ fn two_lcores_get_by_message_where_no_packet_holds_a_bucket() {
 
 #[test]
 fn two_lcores_report() {
-    let Some(run) = short(&[]) else { return };
-    let shown = run.run().exited(0);
+    let Some(run) = shipped(&[]) else { return };
+    let shown = run.run_until(has_measured).exited(0);
     assert_fits(&shown.stdout);
     assert!(shown.stdout.contains("operations") && shown.stdout.contains("p99.9"), "{shown}");
 }
@@ -258,21 +260,23 @@ fn replies_that_may_find_no_room_are_warned_of() {
 /// operation is accounted for.
 #[test]
 fn two_lcores_say_where_operations_vanish() {
-    let Some(run) = short(&["kv.window=64", "stage.client.timers_max=16385", "port.server.tx_depth_wr=1"]) else {
+    let Some(run) = shipped(&["kv.window=64", "stage.client.timers_max=16385", "port.server.tx_depth_wr=1"]) else {
         return;
     };
-    let shown = run.run().exited(0);
+    let of_server = |report: &Value| -> u64 {
+        let drops = report["drops"].as_array().into_iter().flatten();
+        drops.filter(|drop| drop["place"] == "port.server").filter_map(|drop| drop["packets"].as_u64()).sum()
+    };
+    let has_dropped = |report: &Value| has_measured(report) && of_server(report) > 0;
+    let shown = run.run_until(has_dropped).exited(0);
     assert_fits(&shown.stdout);
     assert!(shown.stdout.contains(" messages dropped at port.server: tx_full"), "{shown}");
-    let shown = run.with(["--json"]).run().exited(0);
+    let shown = run.with(["--json"]).run_until(has_dropped).exited(0);
     let json = shown.json();
     assert_report_holds(&json);
     assert!(json["stages"].as_array().is_some_and(|stages| stages.iter().all(|stage| stage["timers_refused"] == 0)));
     // The operation of a dropped reply times out, or is in flight at the end.
-    let drops = json["drops"].as_array().expect("a list");
-    let dropped: u64 =
-        drops.iter().filter(|drop| drop["place"] == "port.server").filter_map(|drop| drop["packets"].as_u64()).sum();
-    let timed_out = count(&shown, "timed_out");
+    let (dropped, timed_out) = (of_server(&json), count(&shown, "timed_out"));
     assert!(dropped > 0 && timed_out <= dropped && dropped - timed_out <= 256 * 64, "{dropped} dropped: {shown}");
 }
 
