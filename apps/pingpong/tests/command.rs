@@ -12,12 +12,7 @@ fn app() -> Program {
     Program::new(env!("CARGO_BIN_EXE_pingpong"))
 }
 
-/// A short run of the shipped plan. `None` where two lcores can't run.
-fn short(sets: &[&str]) -> Option<Program> {
-    Some(shipped(sets)?.with(["--for", "500ms"]))
-}
-
-/// The shipped plan, run without an end.
+/// The shipped plan, run without an end. `None` where two lcores can't run.
 fn shipped(sets: &[&str]) -> Option<Program> {
     let run = app().with(["run", "config/pingpong.toml"]).with(two_lcores(["ping", "pong"])?);
     // A busy machine may leave few turns for either side.
@@ -95,8 +90,8 @@ fn two_lcores_have_another_path_to_go_by() {
 
 #[test]
 fn two_lcores_keep_a_window_in_flight() {
-    let Some(run) = short(&["pingpong.window=48", "pingpong.size_bytes=1500"]) else { return };
-    let json = run.with(["--json"]).run().exited(0).json();
+    let Some(run) = shipped(&["pingpong.window=48", "pingpong.size_bytes=1500"]) else { return };
+    let json = run.with(["--json"]).run_until(has_measured).exited(0).json();
     assert_report_holds(&json);
     assert_eq!(json["size_bytes"], 1500, "{json:#}");
     let ping = &json["ports"][0];
@@ -106,8 +101,8 @@ fn two_lcores_keep_a_window_in_flight() {
 
 #[test]
 fn two_lcores_report() {
-    let Some(run) = short(&[]) else { return };
-    let shown = run.run().exited(0);
+    let Some(run) = shipped(&[]) else { return };
+    let shown = run.run_until(has_measured).exited(0);
     assert_fits(&shown.stdout);
     assert_snapshot!("report", normalised(&shown.stdout));
 }
@@ -121,39 +116,41 @@ fn two_lcores_take_other_attributes_while_they_run() {
     let plan = folder.path().join("plan.toml");
     let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/pingpong.toml")).unwrap();
     std::fs::write(&plan, &text).unwrap();
-    let run = app().with(["run", &plan.display().to_string(), "--for", "4s", "--json"]).with(placed);
-    let started = run.with(["--set", "pingpong.warm_up=10"]).start();
-    started.await_lcores(&["ping", "pong"]);
-    let told = |keys: &str| text.replace("peer = \"port.pong\"", &format!("peer = \"port.pong\"\n{keys}"));
-    for keys in ["timeout = 17\nmin_rnr_timer = 9", "timeout = 17\nmin_rnr_timer = 9\npath_mtu = 512", "timeout = 18"] {
-        std::fs::write(&plan, told(keys)).unwrap();
-        started.signal(Signal::USR1);
-        // The file is checked a few times a second.
-        std::thread::sleep(std::time::Duration::from_millis(700));
-    }
-    let shown = started.finish().exited(0);
-    let json = shown.json();
-    assert_report_holds(&json);
-    assert_eq!((&json["packets"]["held"], &json["drops"]), (&0.into(), &json!([])), "{shown}");
-    let said = unwrapped(&shown.stderr);
-    let expected = [
-        "port.ping: timeout = 17 (was left out)",
-        "port.ping: min_rnr_timer = 9 (was 1)",
-        "error[not-while-running]: `path_mtu` of port.ping can't change now: it runs with none in its plan",
-        "port.ping: timeout = 18 (was 17)",
-        "port.ping: min_rnr_timer = 1 (was 9)",
+    let run = app().with(["run", &plan.display().to_string(), "--json"]).with(placed);
+    let run = run.with(["--set", "pingpong.warm_up=10"]).listening_in(folder.path());
+    let told = folder.path().join("told");
+    let started = run.start_telling(std::fs::File::create(&told).unwrap());
+    run.await_live(None, "exchanges", has_measured);
+    let told = || unwrapped(&std::fs::read_to_string(&told).unwrap());
+    let steps = [
+        (
+            "timeout = 17\nmin_rnr_timer = 9",
+            &["port.ping: timeout = 17 (was left out)", "port.ping: min_rnr_timer = 9 (was 1)"][..],
+        ),
+        (
+            "timeout = 17\nmin_rnr_timer = 9\npath_mtu = 512",
+            &["error[not-while-running]: `path_mtu` of port.ping can't change now: it runs with none in its plan"],
+        ),
+        ("timeout = 18", &["port.ping: timeout = 18 (was 17)", "port.ping: min_rnr_timer = 1 (was 9)"]),
     ];
-    assert!(expected.iter().all(|line| said.contains(line)), "{shown}");
+    for (keys, expected) in steps {
+        let text = text.replace("peer = \"port.pong\"", &format!("peer = \"port.pong\"\n{keys}"));
+        std::fs::write(&plan, text).unwrap();
+        started.signal(Signal::USR1);
+        started.wait_for(&format!("{expected:?}"), || expected.iter().all(|line| told().contains(line)));
+    }
+    let shown = started.end_whole(0);
+    assert_eq!(shown.json()["drops"], json!([]), "{shown}");
 }
 
 /// A signal to read the plan again does not end a run that is reading it for the first time.
 #[test]
 fn a_plan_that_is_asked_for_again_while_it_is_read_is_read_once_more() {
-    // The plan comes late; the signal comes as soon as the program has a handler.
-    const SCRIPT: &str = "\"$0\" \"$@\" < <(sleep 3; echo 'name = 1') & \
-                          for _ in {1..40}; do sleep 0.05; grep -qs pingpong /proc/$!/comm && \
-                          grep -qs 'SigCgt:.*[2367abef]..$' /proc/$!/status && break; done; \
-                          kill -USR1 $!; wait $!";
+    // The signal comes once the program has a handler; the plan comes after it.
+    const SCRIPT: &str = "exec 3> >(exec \"$0\" \"$@\"); \
+                          until grep -qs pingpong /proc/$!/comm && \
+                          grep -qs 'SigCgt:.*[2367abef]..$' /proc/$!/status; do sleep 0.05; done; \
+                          kill -USR1 $!; sleep 0.3; echo 'name = 1' >&3; exec 3>&-; wait $!";
     let run = app().with(["run", "-"]);
     let shown = run.run_as(&mut run.behind(["bash", "-c", SCRIPT])).exited(2);
     assert!(shown.stderr.contains("wrong-type"), "{shown}");
@@ -174,8 +171,8 @@ fn two_lcores_whose_plan_came_by_standard_input_keep_it() {
 
 #[test]
 fn two_lcores_that_measure_nothing_say_so() {
-    let Some(run) = short(&["pingpong.warm_up=1000000000000"]) else { return };
-    let shown = run.run().exited(1);
+    let Some(run) = shipped(&["pingpong.warm_up=1000000000000"]) else { return };
+    let shown = run.with(["--for", "500ms"]).run().exited(1);
     let said = unwrapped(&shown.stdout);
     assert!(said.ends_with("FAILED no exchange was measured: run longer, or lower pingpong.warm_up"), "{shown}");
 }
