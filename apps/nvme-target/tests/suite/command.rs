@@ -20,11 +20,6 @@ pub(crate) fn shipped(sets: &[&str]) -> Option<Program> {
     Some(run.with(all.flat_map(|set| ["--set", set])))
 }
 
-/// A short run of the shipped plan.
-fn short(sets: &[&str]) -> Option<Program> {
-    Some(shipped(sets)?.with(["--for", "700ms"]))
-}
-
 /// A run that lasts until the initiator has read blocks back and flushed.
 #[track_caller]
 fn until_verified(run: &Program) -> Finished {
@@ -105,8 +100,8 @@ fn two_lcores_serve_by_keys_of_every_kind() {
         "pool.commands.packets=4096",
     ];
     for sets in [&["load.in_capsule=false"][..], &[&windows[..], &["load.in_capsule=false"]].concat()] {
-        let Some(run) = short(sets) else { return };
-        let shown = run.with(["--json"]).run().exited(0);
+        let Some(run) = shipped(sets) else { return };
+        let shown = until_verified(&run);
         assert_verified(&shown);
         let counts = &shown.json()["counts"];
         assert_eq!(counts["invalidated"].as_u64() > Some(0), sets.len() > 1, "{shown}");
@@ -175,9 +170,10 @@ fn two_lcores_authenticate() {
     let other = file("other", "DHHC-1:00:AAcOFRwjKjE4P0ZNVFtiaXB3foWMk5qhqK+2vcTL0tk/PUPo:\n");
     let broken = file("broken", &format!("DHHC-1:01:B{}:\n", &coded[1..]));
     let target = format!("nvme.secrets={{ \"nqn.2026-01.org.verbline:load\" = {good:?} }}");
-    let Some(run) = short(&[&target]) else { return };
-    let with = |secret: &str| run.clone().with(["--set", &format!("load.secret={secret}"), "--json"]).run();
-    assert_verified(&with(&good).exited(0));
+    let Some(run) = shipped(&[&target]) else { return };
+    let of = |secret: &str| run.with(["--set", &format!("load.secret={secret}")]);
+    let with = |secret: &str| of(secret).with(["--json"]).run();
+    assert_verified(&until_verified(&of(&good)));
     for (shown, said) in [
         (with(&other), "authentication failed: compare the secret in load.secret"),
         (run.clone().with(["--json"]).run(), "write `secret = \"PATH\"` in [load]"),
@@ -282,8 +278,8 @@ fn while_rotting<T>(disk: &std::path::Path, run: impl FnOnce() -> T) -> T {
 
 #[test]
 fn two_lcores_report() {
-    let Some(run) = short(&[]) else { return };
-    let shown = run.run().exited(0);
+    let Some(run) = shipped(&[]) else { return };
+    let shown = run.run_until(has_verified).exited(0);
     assert_fits(&shown.stdout);
     assert!(shown.stdout.contains("0 mismatches, balance 0") && shown.stdout.contains("p99.9"), "{shown}");
 }
@@ -298,7 +294,7 @@ fn two_lcores_where_the_host_is_not_let_in() {
         ("load.protection=host", "namespace 1 has no protection information"),
     ];
     for (set, says) in cases {
-        let Some(run) = short(&[set]) else { return };
+        let Some(run) = shipped(&[set]) else { return };
         let shown = run.run().exited(1);
         let said = unwrapped(&format!("{}{}", shown.stdout, shown.stderr));
         assert!(said.contains(says), "{set}: {shown}");
@@ -310,7 +306,7 @@ fn two_lcores_where_the_host_is_not_let_in() {
 #[test]
 fn two_lcores_where_the_namespace_says_that_it_is_huge() {
     let sets = ["nvme.namespace.3={null_bytes=1099511627776}", "load.nsid=3", "load.bytes=0"];
-    let Some(run) = short(&sets) else { return };
+    let Some(run) = shipped(&sets) else { return };
     let shown = run.run().exited(1);
     let says = "says that it has 268435456 blocks of 4096 bytes, and 16777216 can be kept account of: write `bytes`";
     assert!(unwrapped(&format!("{}{}", shown.stdout, shown.stderr)).contains(says), "{shown}");
@@ -324,19 +320,17 @@ fn two_lcores_go_on_while_the_plan_is_read_again() {
     let plan = folder.path().join("plan.toml");
     let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/nvme-target.toml")).unwrap();
     std::fs::write(&plan, &text).unwrap();
-    let run = app().with(["run", &plan.display().to_string(), "--for", "3s", "--json"]).with(placed);
-    let started = run.with(["--set", "load.bytes=2097152"]).start();
-    started.await_lcores(&["target", "load"]);
-    for more in ["[nvme.namespace.5]\nnull_bytes = 1_048_576\n", "[nvme.namespace.5]\nnull_bytes = \"many\"\n"] {
-        std::fs::write(&plan, format!("{text}\n{more}")).unwrap();
+    let run = app().with(["run", &plan.display().to_string(), "--json"]).with(placed);
+    let run = run.with(["--set", "load.bytes=2097152"]).listening_in(folder.path());
+    let told = folder.path().join("told");
+    let started = run.start_telling(std::fs::File::create(&told).unwrap());
+    run.await_live(None, "blocks read back", has_verified);
+    for (bytes, says) in [("1_048_576", "namespaces added: [5]; removed: []"), ("\"many\"", "not taken")] {
+        std::fs::write(&plan, format!("{text}\n[nvme.namespace.5]\nnull_bytes = {bytes}\n")).unwrap();
         started.signal(Signal::USR1);
-        // The file is checked a few times a second.
-        std::thread::sleep(std::time::Duration::from_millis(700));
+        started.wait_for(says, || unwrapped(&std::fs::read_to_string(&told).unwrap()).contains(says));
     }
-    let shown = started.finish().exited(0);
-    assert_verified(&shown);
-    let said = unwrapped(&shown.stderr);
-    assert!(said.contains("namespaces added: [5]; removed: []") && said.contains("not taken"), "{shown}");
+    assert_verified(&started.end_whole(0));
 }
 
 /// The requirements of `load.keys = "window"` are reported one by one, until the plan meets all.

@@ -172,10 +172,9 @@ fn two_lcores_verify_while_namespaces_come_and_go() {
     for _ in 0..3 {
         reload("[nvme.namespace.7]\nnull_bytes = 4096\n");
         // Commands are refused, over and over.
-        std::thread::sleep(Duration::from_millis(250));
-        goes_on(&running, 300);
+        while !fails(&running, &target) {}
         reload(own);
-        std::thread::sleep(Duration::from_millis(250));
+        while fails(&running, &target) {}
         goes_on(&running, 2000);
     }
     let report = running.stop().unwrap_or_else(|error| panic!("{error}"));
@@ -183,6 +182,14 @@ fn two_lcores_verify_while_namespaces_come_and_go() {
     assert_eq!(json["counts"]["connected"].as_u64(), Some(1), "the connection stays: {json:?}");
     assert!(json["counts"]["failed"].as_u64() > Some(0), "commands met no namespace: {json:?}");
     target.stop().unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Whether the target refuses one of the load's next commands.
+#[track_caller]
+fn fails(load: &Running, target: &Running) -> bool {
+    let before = failed(target);
+    goes_on(load, 300);
+    failed(target) > before
 }
 
 /// Commands refused by the target.

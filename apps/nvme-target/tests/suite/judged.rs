@@ -45,6 +45,16 @@ fn begun(port: u16, lies: Lies, keep_alive_ms: u32) -> Option<(NvmeLoad, Running
     Some((load, running, serving))
 }
 
+/// Waits for the second keep-alive: the first one has been answered by then, or has expired.
+#[track_caller]
+fn await_keep_alives(serving: &Serving) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while serving.asked().keep_alives < 2 {
+        assert!(Instant::now() < deadline, "{:?}", serving.asked());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// A good status with no data, or a part of it, while the memory of the command still holds the
 /// block from an earlier read.
 #[test]
@@ -79,7 +89,7 @@ fn two_lcores_a_keep_alive_that_fails_is_none_that_was_answered() {
     for (port, refuses) in [(7966, &[][..]), (7967, &[opcode::admin::KEEP_ALIVE])] {
         let Some((load, running, serving)) = begun(port, Lies { refuses, ..HONEST }, SHORT_MS) else { return };
         goes_on(&running, 10);
-        std::thread::sleep(Duration::from_millis(200));
+        await_keep_alives(&serving);
         let report = running.stop().unwrap_or_else(|error| panic!("{error}"));
         let outcome = load.outcome(&report);
         serving.end();
@@ -97,7 +107,7 @@ fn two_lcores_a_keep_alive_without_an_answer_ends_the_connections_and_fails_the_
     let lies = Lies { ignores: &[opcode::admin::KEEP_ALIVE], ..HONEST };
     let Some((load, running, serving)) = begun(7969, lies, SHORT_MS) else { return };
     goes_on(&running, 10);
-    std::thread::sleep(Duration::from_millis(700));
+    await_keep_alives(&serving);
     let report = running.stop().unwrap_or_else(|error| panic!("{error}"));
     let outcome = load.outcome(&report);
     let asked = serving.end();
@@ -135,9 +145,13 @@ fn two_lcores_a_target_that_vanishes_as_the_run_stops_fails_it() {
     let Some((load, running, serving)) = begun(7970, HONEST, LONG_MS) else { return };
     goes_on(&running, 60);
     serving.go_deaf();
-    std::thread::sleep(Duration::from_millis(50));
+    let observer = running.observer();
     let report = std::thread::scope(|scope| {
         scope.spawn(|| {
+            while !observer.is_stopping() {
+                std::thread::yield_now();
+            }
+            // Until the load has been told.
             std::thread::sleep(Duration::from_millis(100));
             serving.end()
         });

@@ -4,9 +4,10 @@
 use std::time::{Duration, Instant};
 
 use nvme_target::NvmeTarget;
+use serde_json::Value;
 use verbline::cli::App;
 use verbline::engine::Running;
-use verbline_tests::{Finished, Program, assert_report_holds, two_lcores};
+use verbline_tests::{Finished, Program, assert_report_holds, counted, two_lcores};
 
 use crate::common::{changed, start_app};
 
@@ -94,10 +95,15 @@ fn two_lcores_serve_several_namespaces_under_pressure() {
     let Some(placed) = two_lcores(["target", "load"]) else { return };
     let folder = tempfile::tempdir().unwrap();
     let app = Program::new(env!("CARGO_BIN_EXE_nvme-target"));
-    let run = app.with(["run", &plan_file(&folder), "--for", "2500ms", "--json"]).with(placed);
+    let run = app.with(["run", &plan_file(&folder), "--json"]).with(placed);
+    let has_waited = |report: &Value| {
+        let answered = |load| counted(report, load, "answered");
+        counted(report, "target", "waited") > 0
+            && ["load", "load2", "load3"].into_iter().all(|load| answered(load) >= 2000)
+    };
     for sets in ["load.read_share=0.7", "load.read_share=1.0"] {
         let run = run.with(["--set", "load.bytes=1048576", "--set", "pool.commands.packets=16384", "--set", sets]);
-        assert_verified(&run.run().exited(0));
+        assert_verified(&run.run_until(has_waited).exited(0));
     }
 }
 
@@ -116,7 +122,6 @@ fn go_on(running: &Running, initiators: &[&str], more: u64) {
 /// The second initiator's blocks are removed, added under another number, and moved back, while all
 /// wait for room: its commands fail meanwhile, and no initiator ever reads a block other than its
 /// own last write.
-/// write.
 #[test]
 fn two_lcores_serve_several_namespaces_while_one_leaves_moves_and_comes_back() {
     if two_lcores(["target", "load"]).is_none() {

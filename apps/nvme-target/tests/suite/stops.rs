@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use nvme_target::NvmeTarget;
 use rustix::process::Signal;
 use verbline_store::{Disk, Faults, FaultyStore};
-use verbline_tests::{Program, two_lcores};
+use verbline_tests::{Program, own_address, two_lcores};
 
 use crate::common::{end, start_app};
 
@@ -18,11 +18,11 @@ const STALL: Duration = Duration::from_millis(500);
 fn plans() -> [String; 2] {
     let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/nvme-target.toml")).unwrap();
     let namespace = format!("[nvme.namespace.3]\nnull_bytes = {BYTES}\nblock_bytes = 4096\n\n[load]\nnsid = 3");
-    let text = text.replacen("[load]", &namespace, 1).replace("10.9.9.1:4420", "127.83.0.1:4420");
+    let text = text.replacen("[load]", &namespace, 1).replace("10.9.9.1:4420", &format!("{}:4420", own_address(1)));
     let (target, load) = text.split_once("# --- load ---").expect("two parts");
     let (front, _) = target.split_once("# --- target ---").expect("two parts");
     let at = |text: &str, number| {
-        let device = format!("provider = \"soft\"\naddress = \"127.83.0.{number}\"");
+        let device = format!("provider = \"soft\"\naddress = \"{}\"", own_address(number));
         text.replacen("provider = \"soft\"", &device, 1)
     };
     let load = load.replacen("idle = \"poll\"", "idle = \"poll\"\ndrain = \"60s\"", 1);

@@ -3,8 +3,8 @@
 
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ pub(crate) struct Lies {
 }
 
 /// The requests that it received.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Asked {
     pub(crate) event_requests: u32,
     pub(crate) keep_alives: u32,
@@ -48,7 +48,8 @@ pub(crate) struct Asked {
 pub(crate) struct Serving {
     is_over: Arc<AtomicBool>,
     is_deaf: Arc<AtomicBool>,
-    thread: JoinHandle<Asked>,
+    asked: Arc<Mutex<Asked>>,
+    thread: JoinHandle<()>,
 }
 
 struct Liar {
@@ -59,7 +60,7 @@ struct Liar {
     block: Vec<u8>,
     /// Reads since the last write.
     reads: u32,
-    asked: Asked,
+    asked: Arc<Mutex<Asked>>,
 }
 
 impl Serving {
@@ -69,11 +70,12 @@ impl Serving {
         let mut listener = Listener::bind(Provider::Soft, address, 8).expect("it listens");
         let is_over = Arc::new(AtomicBool::new(false));
         let is_deaf = Arc::new(AtomicBool::new(false));
-        let (ends, pauses) = (Arc::clone(&is_over), Arc::clone(&is_deaf));
+        let asked = Arc::new(Mutex::new(Asked::default()));
+        let (ends, pauses, notes) = (Arc::clone(&is_over), Arc::clone(&is_deaf), Arc::clone(&asked));
         let thread = std::thread::spawn(move || {
             let host = Host::at(port, 1);
-            let (qids, block, asked) = (Vec::new(), vec![0; BLOCK], Asked::default());
-            let mut liar = Liar { host, lies, qids, block, reads: 0, asked };
+            let (qids, block) = (Vec::new(), vec![0; BLOCK]);
+            let mut liar = Liar { host, lies, qids, block, reads: 0, asked: notes };
             while !ends.load(Ordering::Relaxed) {
                 if !pauses.load(Ordering::Relaxed) {
                     liar.turn(&mut listener);
@@ -81,9 +83,8 @@ impl Serving {
                 // The thread may share its CPU.
                 std::thread::yield_now();
             }
-            liar.asked
         });
-        Serving { is_over, is_deaf, thread }
+        Serving { is_over, is_deaf, asked, thread }
     }
 
     /// Takes no more commands.
@@ -91,9 +92,15 @@ impl Serving {
         self.is_deaf.store(true, Ordering::Relaxed);
     }
 
+    /// The requests so far.
+    pub(crate) fn asked(&self) -> Asked {
+        *self.asked.lock().expect("it serves")
+    }
+
     pub(crate) fn end(self) -> Asked {
         self.is_over.store(true, Ordering::Relaxed);
-        self.thread.join().expect("it served")
+        self.thread.join().expect("it served");
+        *self.asked.lock().expect("it served")
     }
 }
 
@@ -118,7 +125,7 @@ impl Liar {
             assert!(qp.post_recv(&mut batch).posted > 0);
             let connection = connection.expect("it is accepted");
             self.host.queues.push(Queue { tag, qp, connection, got: Vec::new(), is_deaf: false });
-            self.asked.connections += 1;
+            self.asked.lock().expect("nobody panics with it").connections += 1;
             self.qids.push(asked.qid);
         }
         self.host.poll();
@@ -134,11 +141,10 @@ impl Liar {
         let is_admin = self.qids[queue] == 0;
         let mut result = 0;
         let mut status = Status::SUCCESS;
-        if is_admin && command.opcode == opcode::admin::ASYNC_EVENT_REQUEST {
-            self.asked.event_requests += 1;
-        }
-        if is_admin && command.opcode == opcode::admin::KEEP_ALIVE {
-            self.asked.keep_alives += 1;
+        {
+            let mut asked = self.asked.lock().expect("nobody panics with it");
+            asked.event_requests += u32::from(is_admin && command.opcode == opcode::admin::ASYNC_EVENT_REQUEST);
+            asked.keep_alives += u32::from(is_admin && command.opcode == opcode::admin::KEEP_ALIVE);
         }
         match (command.opcode, is_admin) {
             (refused, _) if self.lies.refuses.contains(&refused) => {
