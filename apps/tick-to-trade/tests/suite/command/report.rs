@@ -130,7 +130,9 @@ fn two_lcores_lose_nothing_in_any_mode() {
             assert_eq!(lcore["policy"], idle);
             let slept = number(lcore, "sleeps") > 0;
             assert!(slept != (idle == "poll"), "{idle}: {lcore:#}");
-            assert_eq!(number(lcore, "asleep_ns") > 0, slept, "{lcore:#}");
+            // On a busy machine all the time behind a wake-up may be stolen, and that before it.
+            let stolen_ns = if slept { number(lcore, "stolen_ns") } else { 0 };
+            assert_eq!(number(lcore, "asleep_ns") + stolen_ns > 0, slept, "{lcore:#}");
         }
     }
 }
@@ -141,7 +143,8 @@ fn two_lcores_in_event_mode_sleep_between_ten_ticks_a_second() {
     let Some(run) = generated("2s", &slow) else { return };
     let json = report(&run.with(["--set", "feed.messages_per_frame=1"]));
     let ticks = number(&json, "ticks_published");
-    assert!((1..=21).contains(&ticks), "{ticks} ticks in two seconds");
+    let most = number(&json, "elapsed_ns") / 100_000_000 + 1;
+    assert!((1..=most).contains(&ticks), "{ticks} ticks, and {most} are due");
     for name in ["exchange", "trader"] {
         let lcore = lcore(&json, name);
         // A tick causes one timer of the exchange, two frames and at most one order with its
