@@ -4,7 +4,7 @@
 //! Each test has port numbers of its own: the software RNICs share one set of listeners.
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::common::{PATIENCE, assert_clean, lacks_cpus, plan, registry, run, until};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -149,10 +149,12 @@ fn two_lcores_of_two_engines_meet_whoever_comes_first_and_the_one_that_stays_is_
     }
     let listening = on("soft1", &[echo(r#"listen = "10.9.9.2:7002""#, 1)]);
     let connecting = on("soft0", &[pinger(r#"connect = "10.9.9.2:7002""#, 0, 100)]);
-    // The connecting end is there first, and retries until there is a listener.
+    // The connecting end is there first, and retries until there is a listener that lets it in.
+    let mut other = Listener::bind(Provider::Soft, address("10.9.9.2:7002"), 1).unwrap();
     let first = build(&connecting);
     let client = std::thread::spawn(move || first.start());
-    std::thread::sleep(Duration::from_millis(50));
+    drop(other.next(PATIENCE).unwrap().expect("it asks"));
+    drop(other);
     let server = build(&listening).start().unwrap();
     let client = client.join().unwrap().unwrap();
     assert_eq!(client.wait(Some(PATIENCE)), Ended::SourcesDone);

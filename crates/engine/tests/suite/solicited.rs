@@ -1,8 +1,8 @@
 //! Lcores that only solicited messages wake: other messages wait, at most for as long as the plan
 //! allows, and an lcore's own completions still wake it.
 
-use crate::common::{OUT, assert_clean, lacks_cpus, registry, run};
-use verbline_engine::{Next, Outputs, Report, SendWith, Stage, StageSpec, Tick};
+use crate::common::{OUT, assert_clean, lacks_cpus, plan, registry, run, until};
+use verbline_engine::{Next, Outputs, Registry, Report, Runtime, SendWith, Stage, StageSpec, Tick};
 
 /// Far longer than any message takes, and far shorter than a test may take.
 const WAIT: &str = "400ms";
@@ -62,30 +62,44 @@ fn stream(solicited: bool, wait: Option<&str>, count: u64, gap_us: u64) -> Repor
     report
 }
 
+fn woken(report: &Report) -> u64 {
+    report.lcore("b").unwrap().woken_by("completion")
+}
+
+/// Runs a plan until completions have woken its lcore a hundred times.
+#[track_caller]
+fn wakes_often(registry: &Registry, text: &str) {
+    let running = Runtime::build(&plan(registry, text), registry).unwrap().start().unwrap();
+    until(&running, |report| woken(report) > 100);
+    assert_clean(&running.stop().unwrap());
+}
+
 #[test]
 fn two_lcores_of_which_one_sleeps_through_what_is_not_solicited() {
     if lacks_cpus(2) {
         return;
     }
-    let woken = |report: &Report| report.lcore("b").unwrap().woken_by("completion");
-    // Each message is a wake-up, unless it comes while the lcore is awake.
-    assert!(woken(&stream(false, None, 300, 2_000)) > 100, "all completions wake it");
-    assert!(woken(&stream(true, Some(WAIT), 300, 2_000)) > 100, "solicited ones wake it");
+    // Each message is a wake-up, unless it comes while the lcore is awake. All completions wake it,
+    // and then solicited ones.
+    for (solicited, wait) in [(false, None), (true, Some(WAIT))] {
+        wakes_often(&registry(), &text(solicited, wait, 1 << 40, 2_000));
+    }
     let quiet = stream(false, Some(WAIT), 300, 2_000);
     let lcore = quiet.lcore("b").unwrap();
     assert!(woken(&quiet) <= 3 && lcore.woken_by("timer") >= 1, "{lcore:#?}");
     assert_eq!(lcore.rescues, 0, "nothing was lost: {lcore:#?}");
 }
 
-/// Sends a number every two milliseconds, in packets that ask to wake the peer.
+/// Sends `count` numbers, one every two milliseconds, in packets that ask to wake the peer.
 struct Herald {
+    count: u64,
     sent: u64,
     next_ns: Tick,
 }
 
 impl Stage for Herald {
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
-        if self.sent == 300 {
+        if self.sent == self.count {
             return Next::Done;
         }
         if let Some(mut packet) = out.alloc() {
@@ -104,19 +118,23 @@ fn two_lcores_of_which_one_is_woken_by_packets_that_ask_for_it() {
     if lacks_cpus(2) {
         return;
     }
-    let mut registry = registry();
-    let spec = StageSpec { outputs: &["out"], source: true, summary: "wakes", ..StageSpec::default() };
-    registry.stage("herald", spec, |_| Ok(Box::new(Herald { sent: 0, next_ns: 0 })));
-    for (keys, woken) in [("send_options = true", true), ("", false)] {
-        let text = text(false, Some(WAIT), 0, 0)
+    let heralds = |count| {
+        let mut registry = registry();
+        let spec = StageSpec { outputs: &["out"], source: true, summary: "wakes", ..StageSpec::default() };
+        registry.stage("herald", spec, move |_| Ok(Box::new(Herald { count, sent: 0, next_ns: 0 })));
+        registry
+    };
+    let text = |keys: &str| {
+        text(false, Some(WAIT), 0, 0)
             .replace("solicited = false", keys)
             .replace("use = \"generator\"", "use = \"herald\"")
-            .replace("params = { count = 0, gap_us = 0 }", "");
-        let report = run(&registry, &text).unwrap();
-        assert_clean(&report);
-        assert_eq!(report.stage("sink").unwrap().packets_in, 300, "{report:#?}");
-        assert_eq!(report.lcore("b").unwrap().woken_by("completion") > 100, woken, "{report:#?}");
-    }
+            .replace("params = { count = 0, gap_us = 0 }", "")
+    };
+    wakes_often(&heralds(u64::MAX), &text("send_options = true"));
+    let report = run(&heralds(300), &text("")).unwrap();
+    assert_clean(&report);
+    assert_eq!(report.stage("sink").unwrap().packets_in, 300, "{report:#?}");
+    assert!(woken(&report) <= 100, "{report:#?}");
 }
 
 /// The peer has one place to receive into, and takes its time: each send completes late, and frees

@@ -8,7 +8,7 @@ mod full;
 mod retries;
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use verbline_mem::Batch;
@@ -21,6 +21,7 @@ use crate::api::registry::Registry;
 use crate::api::spread::place_of_key;
 use crate::api::stage::{Next, Stage};
 use crate::errors::error::StageError;
+use crate::run::stop::RunningInner;
 use crate::setup::assemble::build;
 use crate::stats::clock::Tick;
 use crate::stats::counter::Counter;
@@ -201,6 +202,16 @@ fn run(text: &str) -> Report {
     assert_eq!((report.packets.held, report.packets.taken), (0, report.packets.returned), "{report:#?}");
     assert!(report.drained && report.lcores.iter().all(|lcore| lcore.rescues == 0), "{report:#?}");
     report
+}
+
+/// Waits until the report so far satisfies `is_so`.
+#[track_caller]
+fn wait_for(running: &RunningInner, is_so: impl Fn(&Report) -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_so(&running.snapshot()) {
+        assert!(Instant::now() < deadline, "{:#?}", running.snapshot());
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 fn seen(report: &Report, stage: &str, id: usize) -> u64 {

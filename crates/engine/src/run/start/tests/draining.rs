@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use verbline_mem::Batch;
 use verbline_plan::{Loader, Machine, StageSpec};
 
-use super::{COMMON, OUT, STOP_LIMIT, end, registry, seen, source, start_with};
+use super::{COMMON, OUT, STOP_LIMIT, end, registry, seen, source, start_with, wait_for};
 use crate::api::outputs::Outputs;
 use crate::api::registry::Registry;
 use crate::api::stage::{Next, Stage};
@@ -113,9 +113,8 @@ fn what_a_stage_keeps_until_the_run_stops_is_held_back_like_the_rest() {
         + "[ring.slow]\nto = \"stage.end\"\ndepth = 8\nfull = \"hold\"\n"
         + &end("end", "b", "work_us = 300");
     let mut running = started(&text);
-    std::thread::sleep(Duration::from_millis(30));
+    wait_for(&running, |report| report.ring("slow").unwrap().full > 0);
     let report = running.stop(STOP_LIMIT).unwrap();
     let made = report.stage("keeper").unwrap().counter("made").unwrap();
-    assert!(report.ring("slow").unwrap().full > 0, "{report:#?}");
     assert_eq!((seen(&report, "end", 0), report.drained), (made, true), "{:?}", report.drops);
 }
