@@ -4,20 +4,21 @@
 //! is refused its connection. So descriptors are a sum like any other.
 
 use crate::catalog::stage_needs::Needs;
-use crate::check::refs::Links;
+use crate::check::refs::{Links, PortLinks};
 use crate::choices::Provider;
 use crate::diag::sink::Sink;
 use crate::diag::source::Span;
 use crate::ids::StageId;
 use crate::machine::Machine;
-use crate::read::raw::RawPlan;
+use crate::read::raw::{RawDevice, RawPlan};
 use crate::read::raw_port::RawPort;
 use crate::sums::sum::{Limit, Sum};
 
 /// The run's own: the watcher of device events, the stops of connecting and watching, and the
 /// measurement of a wake-up's cost before the lcores start.
 const OF_RUN: u64 = 10;
-/// A device: its command file and its asynchronous events.
+/// A device: its command file and its asynchronous events. librdmacm opens a kernel device once
+/// more, for connections by address.
 const OF_DEVICE: u64 = 2;
 /// The network of a device with an address: its socket, its name among the processes that share the
 /// address and one to spare for them, the two sets that its thread waits for, and two bells.
@@ -80,8 +81,13 @@ pub(crate) fn check(
     for (one, at) in beside {
         add(one.what.to_owned(), "", one.descriptors, *at);
     }
-    for device in &raw.devices {
+    for (index, device) in raw.devices.iter().enumerate() {
         add(format!("device.{}", device.head.name), "", OF_DEVICE, device.head.span);
+        let is_here = |linked: &PortLinks| linked.device.is_some_and(|id| id.index() == index);
+        let mut ports = raw.ports.iter().zip(&links.ports);
+        if !is_soft(device) && ports.any(|(port, linked)| is_here(linked) && port.is_by_address()) {
+            add(format!("device.{}", device.head.name), "connections by address", OF_DEVICE, device.head.span);
+        }
         if let Some(address) = &device.address {
             add(format!("device.{}", device.head.name), "its network", OF_NETWORK, address.span);
             add(format!("device.{}", device.head.name), "processes with its address", OF_SHARING, address.span);
@@ -93,15 +99,15 @@ pub(crate) fn check(
     let mut greediest = (0, top);
     for (port, linked) in raw.ports.iter().zip(&links.ports) {
         let device = linked.device.map(|device| &raw.devices[device.index()]);
-        let provider = device.and_then(|device| device.provider.as_ref());
-        let is_soft = provider.is_some_and(|provider| provider.value == Provider::Soft);
+        let is_soft = device.is_some_and(is_soft);
         let (hosts, connections, how) = of_port(port, is_soft);
         let (name, at) = (&port.head.name, port.many().map_or(port.head.span, |many| many.span));
         add(format!("port.{name}"), "", hosts, port.head.span);
-        if device.is_some_and(|device| device.address.is_some()) {
-            let service = if hosts > 0 { OF_SERVICE } else { 0 };
-            add(format!("port.{name}"), "on the network", service + port.join.len() as u64, port.head.span);
-        }
+        let has_address = device.is_some_and(|device| device.address.is_some());
+        let service = if hosts > 0 && has_address { OF_SERVICE } else { 0 };
+        // A socket joins each group, unless no network is under the device.
+        let groups = if has_address || !is_soft { port.join.len() as u64 } else { 0 };
+        add(format!("port.{name}"), "on the network", service + groups, port.head.span);
         add(format!("connections of port.{name}"), &how, connections, at);
         greediest = greediest.max((connections, at));
     }
@@ -124,6 +130,10 @@ pub(crate) fn check(
             ));
     }
     sum
+}
+
+fn is_soft(device: &RawDevice) -> bool {
+    device.provider.as_ref().is_some_and(|provider| provider.value == Provider::Soft)
 }
 
 /// A port's own descriptors, those of its connections, and the computation in words. A connection

@@ -155,6 +155,24 @@ fn a_devices_network_and_the_processes_with_its_address_take_descriptors() {
     assert_eq!(terms(&GOOD.replace(device, &at)), taken.map(|(what, count)| (what.to_owned(), count)));
 }
 
+/// Regression: a run whose plan had passed could not join its groups on a kernel device.
+#[test]
+fn a_kernel_devices_groups_and_its_connections_by_address_take_descriptors() {
+    let text = GOOD.replace("provider = \"soft\"\nname = \"soft0\"\n", "provider = \"kernel\"\n");
+    let door = "\n[port.door]\nlcore = \"gateway\"\ndevice = \"nic0\"\ntransport = \"rc\"\nlisten = \"127.0.0.1:1\"\n\
+                tx_depth_wr = 64\n";
+    let terms = |text: &str| -> Vec<(String, u64)> {
+        let sums = loader().inspect_str("good.toml", text).sums;
+        let sum = sums.into_iter().find(|sum| sum.of == "file descriptors").unwrap();
+        let is_ours = |term: &Term| term.how.contains("network") || term.how.contains("address");
+        sum.terms.into_iter().filter(is_ours).map(|term| (term.what, term.value)).collect()
+    };
+    let groups = [("port.md_a", 1), ("port.md_b", 1)].map(|(what, count)| (what.to_owned(), count));
+    assert_eq!(terms(&text), groups);
+    let all = [&[("device.nic0".to_owned(), 2)], &groups[..]].concat();
+    assert_eq!(terms(&(text + door)), all);
+}
+
 #[test]
 fn too_few_descriptors_are_refused_with_both_numbers() {
     let limited = |descriptors_max| Machine { descriptors_max, ..machine() };
