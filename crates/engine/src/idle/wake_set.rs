@@ -16,7 +16,7 @@
 //! asynchronous events, for the lcores concerned ([`crate::control::device_events`]).
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 #[cfg(not(test))]
 use rustix::event::poll;
@@ -70,7 +70,7 @@ pub(crate) struct Armed {
 
 impl WatchedFds {
     /// Combines the instances of some stages.
-    pub(crate) fn new(of_stages: &[OwnedFd]) -> io::Result<WatchedFds> {
+    pub(crate) fn new(of_stages: &[BorrowedFd<'_>]) -> io::Result<WatchedFds> {
         let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         for (number, fd) in of_stages.iter().enumerate() {
             epoll::add(&all, fd, epoll::EventData::new_u64(number as u64), epoll::EventFlags::IN)?;

@@ -2,7 +2,7 @@
 //! takes two steps: its kind describes it, without effects, and a run opens its files and sockets.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use verbline_mem::Pool;
 use verbline_plan::{Diagnostic, Diagnostics, Lcore, Plan, Port, StageId};
@@ -45,7 +45,7 @@ pub(crate) type StageAndFds = (Guarded<dyn Stage>, Option<Fds>, Box<[u16]>);
 /// The descriptors that an lcore watches for its stages; `None` if there are none.
 pub(crate) fn watched_fds(lcore: &Lcore, stages: &[Option<StageAndFds>]) -> io::Result<Option<WatchedFds>> {
     let fds = lcore.stages.iter().filter_map(|id| stages[id.index()].as_ref()?.1.as_ref());
-    let of_stages = fds.map(|fds| fds.as_fd().try_clone_to_owned()).collect::<io::Result<Vec<_>>>()?;
+    let of_stages: Vec<BorrowedFd<'_>> = fds.map(Fds::as_fd).collect();
     (!of_stages.is_empty()).then(|| WatchedFds::new(&of_stages)).transpose()
 }
 
