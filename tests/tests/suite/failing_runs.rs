@@ -247,6 +247,22 @@ fn what_cannot_be_written_is_a_failure() {
     }
 }
 
+/// Regression: what a full disk had no room for was missing from the log, and nothing said so.
+#[test]
+fn a_log_that_cannot_be_written_is_told_by_the_report() {
+    let program = rig(&[]).with_env("VERBLINE_LOG", "debug");
+    for json in [false, true] {
+        let program = if json { program.with(["--json"]) } else { program.clone() };
+        let shown = program.run_as(&mut program.behind(["sh", "-c", "exec \"$@\" 2> /dev/full", "sh"])).exited(0);
+        let why = "texts were left out, as standard error could not be written: No space left on device";
+        let is_told = match json {
+            false => unwrapped(&shown.stdout).contains(why),
+            true => shown.json()["log_left_out"].as_u64().is_some_and(|texts| texts > 0),
+        };
+        assert!(is_told, "{shown}");
+    }
+}
+
 #[test]
 fn a_file_that_may_grow_no_more_ends_no_program() {
     let path = concat!(env!("CARGO_TARGET_TMPDIR"), "/limited.txt");

@@ -2,8 +2,8 @@
 //!
 //! Guarantees: no other thread waits for the reader of standard error, be it a stopped terminal
 //! (Ctrl-S) or a pipe that is not read. Texts wait in a bounded queue; texts without room are
-//! counted, and the count is written once the queue moves again. The live line is a slot, not a
-//! queue: only the latest is drawn.
+//! counted, and the count is written once the queue moves again. Texts that can't be written are
+//! counted, too. The live line is a slot, not a queue: only the latest is drawn.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -64,6 +64,8 @@ struct State {
     /// Texts without room: all of them, and those not reported yet.
     left_out: AtomicU64,
     left_out_untold: AtomicU64,
+    /// The first failure of a write.
+    fault: OnceLock<String>,
 }
 
 /// Starts the thread. If it can't be started, each thread writes its own texts.
@@ -133,9 +135,16 @@ pub(super) fn flush(patience: Option<Duration>) {
     }
 }
 
-/// Texts that were never written, because standard error was not read.
-pub(super) fn left_out() -> u64 {
-    CONSOLE.get().map_or(0, |console| console.state.left_out.load(Ordering::Relaxed))
+/// The number of texts that were never written, and the reason: standard error was not read, or
+/// could not be written. Waits first, like [`flush`], until all texts are written.
+pub(super) fn left_out() -> (u64, String) {
+    let Some(Console { state, .. }) = CONSOLE.get() else { return (0, String::new()) };
+    flush(Some(PATIENCE));
+    let why = match state.fault.get() {
+        None => "standard error took nothing".to_owned(),
+        Some(fault) => format!("standard error could not be written: {fault}"),
+    };
+    (state.left_out.load(Ordering::Relaxed), why)
 }
 
 impl Console {
@@ -170,13 +179,13 @@ impl State {
 fn write_texts(queue: &Receiver<Text>, state: &State) {
     let mut screen = Screen { drawn: String::new() };
     loop {
-        let (given, mut words) = match queue.recv_timeout(LOOK_EVERY) {
-            Ok(Text::Out(out)) => (1, words_of(out)),
+        let (given, texts, mut words) = match queue.recv_timeout(LOOK_EVERY) {
+            Ok(Text::Out(out)) => (1, 1, words_of(out)),
             Ok(Text::Look) => {
                 state.is_asked_to_look.store(false, Ordering::Relaxed);
-                (1, String::new())
+                (1, 0, String::new())
             }
-            Err(RecvTimeoutError::Timeout) => (0, String::new()),
+            Err(RecvTimeoutError::Timeout) => (0, 0, String::new()),
             Err(RecvTimeoutError::Disconnected) => return,
         };
         words.extend(rate::left_out(false).into_iter().map(words_of));
@@ -186,7 +195,10 @@ fn write_texts(queue: &Receiver<Text>, state: &State) {
             words += &words_of(said::formed(told));
         }
         let line = state.line().clone();
-        screen.show(&words, line.as_ref(), &state.pieces);
+        if let Err(error) = screen.show(&words, line.as_ref(), &state.pieces) {
+            state.left_out.fetch_add(texts, Ordering::Relaxed);
+            let _ = state.fault.set(error.to_string());
+        }
         state.done.fetch_add(given, Ordering::Relaxed);
     }
 }
@@ -199,18 +211,19 @@ struct Screen {
 
 impl Screen {
     /// Writes `words` in place of the live line, and `line` below them.
-    fn show(&mut self, words: &str, line: Option<&Line>, pieces: &AtomicU64) {
+    fn show(&mut self, words: &str, line: Option<&Line>, pieces: &AtomicU64) -> io::Result<()> {
         let wanted = line.map(|line| line.fit(columns())).unwrap_or_default();
         if words.is_empty() && wanted == self.drawn {
-            return;
+            return Ok(());
         }
         let erase = if self.drawn.is_empty() { "" } else { "\r\x1b[2K" };
-        for piece in format!("{erase}{words}{wanted}").as_bytes().chunks(PIECE_BYTES) {
-            // A failure could not be reported anywhere.
-            let _ = io::stderr().write_all(piece);
-            pieces.fetch_add(1, Ordering::Relaxed);
-        }
+        let all = format!("{erase}{words}{wanted}");
         self.drawn = wanted;
+        all.as_bytes().chunks(PIECE_BYTES).try_for_each(|piece| {
+            io::stderr().write_all(piece)?;
+            pieces.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        })
     }
 }
 

@@ -205,10 +205,10 @@ fn conclude(
         Err(error) => return fail(&error.to_string()),
     };
     let mut outcome = app.outcome(&report);
-    let left_out = console::left_out();
+    let (left_out, why) = console::left_out();
     outcome.json.insert("log_left_out".into(), left_out.into());
     if left_out > 0 {
-        let line = format!("{} texts were left out, as standard error took nothing", count(left_out));
+        let line = format!("{} texts were left out, as {why}", count(left_out));
         if !outcome.text.is_empty() && !outcome.text.ends_with('\n') {
             outcome.text.push('\n');
         }
