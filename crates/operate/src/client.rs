@@ -349,7 +349,7 @@ mod tests {
         assert_eq!(path_of(other.to_str().unwrap()).unwrap(), other, "a path that is there is that");
         let error = path_of("west/feed").unwrap_err();
         assert!(matches!(error, ClientError::Unreachable { .. }), "{error}");
-        let nowhere = || Err(NoPlace { why: "none".to_owned(), remedy: "none".to_owned() });
+        let nowhere = || Err(NoPlace { why: "none".to_owned(), remedy: "none".to_owned(), is_unset: false });
         assert!(meant(other.to_str(), nowhere).is_ok(), "a path needs no folder");
     }
 }

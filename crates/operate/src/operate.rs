@@ -220,7 +220,8 @@ impl Operate {
 
 fn no_thread(error: &io::Error) -> NoPlace {
     let remedy = "free threads or descriptors (ulimit -u, -n)".to_owned();
-    NoPlace { why: format!("the thread that answers for the run can't be started: {error}"), remedy }
+    let why = format!("the thread that answers for the run can't be started: {error}");
+    NoPlace { why, remedy, is_unset: false }
 }
 
 fn listening(listen: SocketAddr) -> io::Result<TcpListener> {

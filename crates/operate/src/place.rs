@@ -41,6 +41,8 @@ pub struct NoPlace {
     pub why: String,
     /// The remedy.
     pub remedy: String,
+    /// XDG_RUNTIME_DIR is not set, as in many containers: no fault of the machine.
+    pub is_unset: bool,
 }
 
 const REMEDY: &str = "set XDG_RUNTIME_DIR to a folder of your own, or say `--socket PATH` or `--no-socket`";
@@ -57,12 +59,12 @@ pub(crate) fn folder() -> Result<PathBuf, NoPlace> {
 }
 
 fn folder_below(base: Option<OsString>, is_root: bool) -> Result<PathBuf, NoPlace> {
-    let no = |why: &str| NoPlace { why: why.to_owned(), remedy: REMEDY.to_owned() };
+    let no = |why: &str, is_unset| NoPlace { why: why.to_owned(), remedy: REMEDY.to_owned(), is_unset };
     match base.map(PathBuf::from) {
         Some(base) if base.is_absolute() => Ok(base.join("verbline")),
-        Some(base) => Err(no(&format!("XDG_RUNTIME_DIR is no absolute path: {}", base.display()))),
+        Some(base) => Err(no(&format!("XDG_RUNTIME_DIR is no absolute path: {}", base.display()), false)),
         None if is_root => Ok(PathBuf::from("/run/verbline")),
-        None => Err(no("XDG_RUNTIME_DIR is not set")),
+        None => Err(no("XDG_RUNTIME_DIR is not set", true)),
     }
 }
 
@@ -82,6 +84,7 @@ impl Placed {
         let refuse = |error: io::Error| NoPlace {
             why: format!("no control socket can be made in {}: {error}", folder.display()),
             remedy: REMEDY.to_owned(),
+            is_unset: false,
         };
         own_folder(folder).map_err(refuse)?;
         listed(folder).into_iter().for_each(|path| drop(clear(&path)));
@@ -266,7 +269,9 @@ mod tests {
         assert_eq!(below(Some("/run/user/0"), true), Ok("/run/user/0/verbline".into()));
         assert_eq!(below(None, true), Ok("/run/verbline".into()));
         assert!(below(None, false).unwrap_err().to_string().contains("--socket PATH"));
-        assert!(below(Some("run"), false).unwrap_err().why.contains("no absolute path: run"));
+        let relative = below(Some("run"), false).unwrap_err();
+        assert!(relative.why.contains("no absolute path: run") && !relative.is_unset, "{relative}");
+        assert!(below(None, false).unwrap_err().is_unset);
     }
 
     #[test]

@@ -41,7 +41,7 @@ fn goes_on(program: &Program, shown: Finished, lack: Option<Lack>) -> Finished {
 }
 
 /// A shell that mounts these in its own namespace, and then becomes the program.
-fn mounting(mounts: &str) -> Option<Vec<String>> {
+pub(crate) fn mounting(mounts: &str) -> Option<Vec<String>> {
     let is_root = rustix::process::geteuid().is_root();
     let mut wrapper = vec!["unshare".to_owned(), "--mount".to_owned()];
     wrapper.extend((!is_root).then(|| "--map-root-user".to_owned()));

@@ -10,6 +10,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 use verbline_tests::{Program, Started, Terminal, assert_fits, skipped, terminal_pair, unwrapped};
 
+use crate::lacks::mounting;
+
 /// A verb of the app, with `folder` as the place of the runs' sockets.
 pub(crate) fn rig(folder: &Path, words: &[&str]) -> Program {
     Program::new(env!("CARGO_BIN_EXE_rig")).with(words).listening_in(folder)
@@ -104,6 +106,22 @@ fn a_run_is_listed_and_shown_while_it_lasts_and_gone_behind_it() {
     end(run);
     assert_eq!(said(&look(folder.path(), &["ps"])).0, "no run of this user listens\n");
     assert_eq!(std::fs::read_dir(folder.path().join("verbline")).unwrap().count(), 0, "its socket is gone");
+}
+
+/// Regression: only a log at `info` said so, and `ps` that nothing runs.
+#[test]
+fn a_run_without_a_writable_folder_for_its_socket_says_that_ps_wont_see_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(wrapper) = mounting(&format!("mount -t tmpfs -o ro none {}", folder.path().display())) else { return };
+    let program = rig(folder.path(), &["run", "tests/plans/rig.toml", "--set", "pool.packets.pages=4KiB"]);
+    let shown = program.run_as(&mut program.behind(&wrapper)).exited(0);
+    let said = unwrapped(&shown.stderr);
+    assert!(said.contains("WARN `ps` and `stats` won't see this run") && said.contains("Read-only"), "{shown}");
+    // Declined, or never given, as in many containers.
+    for declined in [program.with(["--no-socket"]), program.with_env("XDG_RUNTIME_DIR", "")] {
+        let shown = declined.run_as(&mut declined.behind(&wrapper)).exited(0);
+        assert_eq!(shown.stderr, "", "{shown}");
+    }
 }
 
 #[test]

@@ -84,8 +84,10 @@ fn served(plan: &Plan, options: &RunOptions) -> Result<Options, Diagnostic> {
 /// Listens for observers of the run. If that fails, the run goes on without them.
 fn serve(app: &dyn App, plan: &Plan, served: Options, is_quiet: bool) -> Result<Operate, OperateError> {
     let operate = Operate::start(plan, app.name(), served)?;
-    if let Some(why) = operate.no_place() {
-        tracing::info!("`ps` and `stats` won't see this run: {why}");
+    match operate.no_place() {
+        Some(why) if why.is_unset => tracing::info!("`ps` and `stats` won't see this run: {why}"),
+        Some(why) => tracing::warn!("`ps` and `stats` won't see this run: {why}"),
+        None => {}
     }
     if let Some(address) = operate.metrics().filter(|_| !is_quiet) {
         message(&format!("this run is shown at http://{address}/, and its metrics at /metrics"));

@@ -99,7 +99,8 @@ fn unprivileged(arguments: &[&str], more: &[String]) -> Option<Finished> {
         app().lacking([Lack::LockedMemory]).with(arguments).with([plan.display().to_string()]).with(more);
     let mut command = Command::new("prlimit");
     command.args(["--memlock=65536:65536", "--", "env"]).args(program.command_under(&binary).get_args());
-    command.current_dir(folder.path());
+    // The folder of sockets there is another user's.
+    command.current_dir(folder.path()).env_remove("XDG_RUNTIME_DIR");
     if rustix::process::geteuid().is_root() {
         command.uid(NOBODY).gid(NOBODY);
     }
