@@ -64,6 +64,9 @@ pub enum ClientError {
         /// The names of the runs that exist.
         runs: Vec<String>,
     },
+    /// There is no run.
+    #[error("no run of this user listens; start one, or say the path of its socket (`--socket`)")]
+    NoRun,
     /// Several runs match.
     #[error("which run? {}; say its name, its process or its socket", listed(.runs))]
     Several {
@@ -156,6 +159,7 @@ fn meant(name: Option<&str>, find: impl FnOnce() -> Result<Vec<Found>, NoPlace>)
             Some(path) => Client::connect(path),
             None => Err(ClientError::NoSuch { name: name.to_owned(), runs }),
         },
+        ([], None) => Err(ClientError::NoRun),
         (_, _) => Err(ClientError::Several { runs }),
     }
 }

@@ -71,7 +71,8 @@ fn a_run_is_listed_and_shown_while_it_lasts_and_gone_behind_it() {
     let none = look(folder.path(), &["ps"]);
     assert_eq!((none.status.code(), said(&none).0.as_str()), (Some(0), "no run of this user listens\n"));
     let alone = look(folder.path(), &["stats"]);
-    assert!(alone.status.code() == Some(1) && said(&alone).1.contains("no run of this user listens"));
+    // Regression: it asked which run.
+    assert!(alone.status.code() == Some(1) && said(&alone).1.starts_with("error: no run of this user listens;"));
 
     let run = endless(folder.path(), &[]).start();
     await_run(folder.path());
