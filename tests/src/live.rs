@@ -60,7 +60,7 @@ impl Program {
     ) -> Finished {
         let folder = tempfile::tempdir().expect("a folder for the socket");
         let run = self.listening_in(folder.path());
-        let mut started = run.start_as(&mut run.behind(wrapper));
+        let mut started = run.start_behind(wrapper);
         let deadline = Instant::now() + PATIENCE;
         let mut has_ended = || matches!(started.child().try_wait(), Ok(Some(_)));
         while !has_ended() && Instant::now() < deadline && !run.live(None).as_ref().is_some_and(&is_so) {

@@ -114,6 +114,11 @@ impl Program {
         self.start_as(&mut self.command())
     }
 
+    /// Starts the program behind another, e.g. `prlimit`.
+    pub fn start_behind<T: AsRef<OsStr>>(&self, wrapper: impl IntoIterator<Item = T>) -> Started {
+        self.start_as(&mut self.behind(wrapper))
+    }
+
     /// Starts the program with its standard error going to `file`, and keeps its standard output.
     pub fn start_telling(&self, file: impl Into<Stdio>) -> Started {
         self.start_with(&mut self.command(), [Stdio::piped(), file.into()])

@@ -6,7 +6,11 @@
 //! thread would abort the process. With one arena a thread maps its stack alone, and the sum of a
 //! plan's memory can tell how much that is.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use rustix::process::{Resource, getrlimit};
+
+static ARE_SHARED: AtomicBool = AtomicBool::new(cfg!(not(all(target_os = "linux", target_env = "gnu"))));
 
 /// If mappings are limited, later threads allocate from arenas that are already there. Does
 /// nothing otherwise, and with other allocators. Nothing in this framework allocates on an lcore
@@ -14,7 +18,16 @@ use rustix::process::{Resource, getrlimit};
 pub fn share_arenas_if_limited() {
     if [Resource::As, Resource::Data].into_iter().any(|limit| getrlimit(limit).current.is_some()) {
         share_arenas();
+        // Relaxed: it publishes no data.
+        ARE_SHARED.store(true, Ordering::Relaxed);
     }
+}
+
+/// Whether a new thread has no arena of its own: mappings were limited when this process started,
+/// or the allocator has no arenas.
+pub fn arenas_are_shared() -> bool {
+    // Relaxed: as where it is stored.
+    ARE_SHARED.load(Ordering::Relaxed)
 }
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]

@@ -59,7 +59,7 @@ mod sync;
 #[cfg(all(feature = "uring", not(loom)))]
 pub mod uring;
 
-pub use arenas::share_arenas_if_limited;
+pub use arenas::{arenas_are_shared, share_arenas_if_limited};
 pub use batch::Batch;
 pub use cache::{BoundCache, PoolCache};
 pub use connection::ConnectionId;

@@ -7,20 +7,25 @@ use verbline_plan::Machine;
 
 use crate::protocol::Refusal;
 
-/// The memory mapped by the thread that writes to the client: its stack, its arena of the allocator
-/// (mapped twice, to align it), and its buffer.
-const THREAD_BYTES: u64 = 160 << 20;
-/// The writable part of it: the arena is writable as far as it is used.
-const THREAD_DATA_BYTES: u64 = 32 << 20;
+/// The memory mapped by the thread that writes to the client: its stack, and its numbers of packets
+/// by queue pair.
+const THREAD_BYTES: u64 = 8 << 20;
+
+/// The thread's own arena of the allocator, mapped twice to align it: in a process whose mappings
+/// were not limited yet as it started.
+const ARENA_BYTES: u64 = 128 << 20;
 
 /// The memory for an lcore's trace: its events, and those of its current turn.
 pub(crate) const TRACE_BYTES: u64 = 4 << 20;
 
-/// Refuses a request for which too little is left; `bytes` is the memory handed out by lcores.
+/// Refuses a request for which too little is left; `bytes` is the memory handed out by lcores, and
+/// waiting to be written.
 pub(crate) fn is_there_for(bytes: u64) -> Result<(), Refusal> {
     let machine = Machine::detect();
-    within(&ADDRESS_SPACE, machine.address_space_bytes, bytes.saturating_add(THREAD_BYTES))?;
-    within(&DATA, machine.data_bytes, bytes.saturating_add(THREAD_DATA_BYTES))
+    let arena_bytes = if verbline_mem::arenas_are_shared() { 0 } else { ARENA_BYTES };
+    let needed = bytes.saturating_add(THREAD_BYTES + arena_bytes);
+    within(&ADDRESS_SPACE, machine.address_space_bytes, needed)?;
+    within(&DATA, machine.data_bytes, needed)
 }
 
 /// A limit of this process.

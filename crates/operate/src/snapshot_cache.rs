@@ -144,8 +144,9 @@ impl<'a> Told<'a> {
     pub(crate) fn capture(&mut self, ask: &CaptureAsk, id: Option<u64>, client: UnixStream) -> Result<(), Refusal> {
         let observer = self.run.observer()?;
         let spec = ask.spec().map_err(capture_feed::refusal)?;
-        // Each packet has a buffer, and a place in two queues.
-        let of_packet = (spec.snap_bytes as u64).saturating_add(256);
+        // Each packet has a buffer, and a place in two queues. The thread's output has it with its
+        // headers, and may have twice the room.
+        let of_packet = (spec.snap_bytes as u64).saturating_add(256).saturating_mul(3);
         let waiting = of_packet.saturating_mul(spec.depth_packets as u64);
         room::is_there_for(waiting.saturating_mul(self.run.lcores))?;
         let capture = observer.capture(&spec).map_err(capture_feed::refusal)?;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use verbline_tests::unwrapped;
 
+use crate::lacks::{address_space_sum, limited_mappings};
 use crate::operate::{BUSY, await_run, end, endless, look, rig, said};
 
 /// The block types of an interface and of a packet.
@@ -155,6 +156,19 @@ fn a_full_disk_a_signal_and_a_pipe_end_a_capture_and_the_run_goes_on() {
     assert!(piped.wait().unwrap().success());
     let shown = look(folder.path(), &["stats"]);
     assert!(said(&shown).0.contains("drops    none"), "{}", said(&shown).0);
+    end(run);
+}
+
+/// Regression: both were refused for want of 160 MiB, for an arena that a thread no longer has.
+#[test]
+fn a_run_with_the_address_space_of_its_sum_is_captured_and_traced() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = endless(folder.path(), &[]).start_behind(limited_mappings(address_space_sum()));
+    await_run(folder.path());
+    for words in [&["capture", "-w", "/dev/null", "--force", "--count", "100"][..], &["trace", "--for", "100ms"]] {
+        let looked = look(folder.path(), words);
+        assert!(looked.status.success(), "{words:?}: {}", said(&looked).1);
+    }
     end(run);
 }
 

@@ -232,31 +232,37 @@ fn in_a_cgroup_with_little_memory_a_plan_is_refused_and_the_cgroup_is_named() {
 #[test]
 fn with_little_address_space_a_plan_is_refused_before_anything_is_mapped() {
     let program = rig();
-    let limited = |bytes: u64| ["prlimit".to_owned(), format!("--as={bytes}")];
-    goes_on(&program, program.run_as(&mut program.behind(limited(400 << 20))), None);
+    goes_on(&program, program.run_as(&mut program.behind(limited_mappings(400 << 20))), None);
     let much = rig().with(MUCH);
-    let shown = much.run_as(&mut much.behind(limited(200 << 20))).exited(2);
+    let shown = much.run_as(&mut much.behind(limited_mappings(200 << 20))).exited(2);
     let said = unwrapped(&shown.stderr);
     assert!(said.contains("error[too-much-memory]: the run maps ") && said.contains("RLIMIT_AS bounds it"), "{shown}");
     assert!(said.contains("`ulimit -v unlimited`"), "{shown}");
 }
 
-/// Threads would map 64 MiB each for an arena of the allocator, and the next allocation abort.
-#[test]
-fn with_the_address_space_of_its_sum_a_plan_runs() {
-    let limited = |bytes: u64| ["prlimit".to_owned(), format!("--as={bytes}")];
+/// The rig's sum of address space, with what the program has mapped before.
+pub(crate) fn address_space_sum() -> u64 {
     let most = 1_u64 << 40;
     let check = of_rig("check").with(["--json", "--explain", "--set", "pool.packets.pages=4KiB"]);
-    let sums = check.run_as(&mut check.behind(limited(most))).exited(0).json();
+    let sums = check.run_as(&mut check.behind(limited_mappings(most))).exited(0).json();
     let sum = sums["sums"].as_array().into_iter().flatten().find(|sum| sum["of"] == "address space");
     let sum = sum.unwrap_or_else(|| panic!("no sum of address space: {sums:#}"));
     let number = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("no number: {sum:#}"));
     let mapped = most - number(&sum["limit"]["value"]);
     // The program may have mapped a page more before it looks.
-    let bytes = mapped + number(&sum["needed"]) + (1 << 20);
-    let program = rig();
+    mapped + number(&sum["needed"]) + (1 << 20)
+}
+
+pub(crate) fn limited_mappings(bytes: u64) -> [String; 2] {
+    ["prlimit".to_owned(), format!("--as={bytes}")]
+}
+
+/// Threads would map 64 MiB each for an arena of the allocator, and the next allocation abort.
+#[test]
+fn with_the_address_space_of_its_sum_a_plan_runs() {
+    let (bytes, program) = (address_space_sum(), rig());
     for _ in 0..3 {
-        goes_on(&program, program.run_as(&mut program.behind(limited(bytes))), None);
+        goes_on(&program, program.run_as(&mut program.behind(limited_mappings(bytes))), None);
     }
 }
 
