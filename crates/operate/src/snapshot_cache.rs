@@ -149,6 +149,7 @@ impl<'a> Told<'a> {
         let of_packet = (spec.snap_bytes as u64).saturating_add(256).saturating_mul(3);
         let waiting = of_packet.saturating_mul(spec.depth_packets as u64);
         room::is_there_for(waiting.saturating_mul(self.run.lcores))?;
+        self.captures.await_end_of_gone();
         let capture = observer.capture(&spec).map_err(capture_feed::refusal)?;
         let points = serde_json::json!({ "points": capture.points() });
         let answer = protocol::line(id, Ask::Capture.word(), points.to_string());
@@ -159,6 +160,7 @@ impl<'a> Told<'a> {
     pub(crate) fn trace(&mut self, ask: &TraceAsk, id: Option<u64>, client: UnixStream) -> Result<(), Refusal> {
         let observer = self.run.observer()?;
         room::is_there_for(room::TRACE_BYTES * self.run.lcores)?;
+        self.traces.await_end_of_gone();
         // Held until the client's trace has begun or failed.
         let _lent = self.run.keeper.as_ref().map(Keeper::lend).transpose()?;
         let trace = ask.spec().and_then(|spec| observer.trace(&spec)).map_err(trace_feed::refusal)?;

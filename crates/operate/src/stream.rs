@@ -13,6 +13,8 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use crate::listener::PATIENCE;
 use crate::protocol::Refusal;
 
@@ -21,6 +23,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// The time for the client to read the rest when the run ends.
 const GRACE: Duration = Duration::from_secs(1);
+
+/// The time for the stream of a client that has gone to end, before the next one begins.
+const GIVES_WAY: Duration = Duration::from_millis(100);
 
 /// The most bytes written at once.
 const PIECE_BYTES: usize = 256 << 10;
@@ -61,6 +66,16 @@ impl Streams {
         Streams { thread, last: None }
     }
 
+    /// Waits for the end of the last stream if its client has gone, as a killed one has: the thread
+    /// notices that at its next look, and the lcores some time later.
+    pub(crate) fn await_end_of_gone(&self) {
+        let Some(Last { client, .. }) = &self.last else { return };
+        let deadline = Instant::now() + GIVES_WAY;
+        while client.upgrade().is_some_and(|client| has_gone(&client)) && Instant::now() < deadline {
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
     /// Begins a stream to the client, behind the line `answer`.
     pub(crate) fn begin(&mut self, feed: impl Feed, answer: Vec<u8>, client: UnixStream) -> Result<(), Refusal> {
         let no_thread = |error| Refusal::new("busy", format!("no thread is free for it: {error}"));
@@ -99,7 +114,16 @@ impl Drop for Streams {
     }
 }
 
+/// Whether the client has hung up, or has closed its sending half.
+fn has_gone(client: &UnixStream) -> bool {
+    let mut polled = [PollFd::new(client, PollFlags::RDHUP)];
+    // It does not wait: an error would be one of the kernel's memory.
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
+}
+
 struct Stream<F> {
+    /// Dropped before `client`, by which others see that the stream has ended.
     feed: F,
     answer: Vec<u8>,
     client: Arc<UnixStream>,

@@ -1,12 +1,12 @@
 //! Captures: their content, refusals, losses, and ends.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use verbline_operate::capture::blocks::{Block, BlockKind, Blocks};
 use verbline_operate::client::{Client, ClientError};
-use verbline_operate::{CaptureAsk, FilterAsk};
+use verbline_operate::{CaptureAsk, FilterAsk, TraceAsk};
 use verbline_roce::wire::{self, Rc, Segment, SendEnd, ip};
 
 use crate::common::{PATIENCE, Served, once_free};
@@ -269,6 +269,25 @@ fn what_can_not_be_captured_is_refused_with_what_can() {
     // moment more.
     drop(blocks);
     (0..20).for_each(|_| drop(begun(&served, CaptureAsk::default())));
+    served.assert_undisturbed();
+}
+
+/// Regression: the run was busy for a moment more with the capture or trace of a client that was
+/// killed.
+#[test]
+fn a_client_that_is_killed_makes_room_for_the_next_at_once() {
+    let served = Served::new("");
+    let kill = |ask: &str| {
+        let mut killed = UnixStream::connect(served.socket()).unwrap();
+        writeln!(killed, "{{\"verbline\":1,\"id\":1,\"ask\":\"{ask}\"}}").unwrap();
+        killed.read_exact(&mut [0; 12]).unwrap();
+    };
+    for _ in 0..20 {
+        kill("capture");
+        drop(begun(&served, CaptureAsk::default()));
+        kill("trace");
+        drop(Client::connect(&served.socket()).unwrap().trace(TraceAsk::default()).unwrap());
+    }
     served.assert_undisturbed();
 }
 
