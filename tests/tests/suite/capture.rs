@@ -1,6 +1,6 @@
 //! `capture` of a running plan: the file, its permissions, and the ways to end the capture.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -144,6 +144,12 @@ fn a_full_disk_a_signal_and_a_pipe_end_a_capture_and_the_run_goes_on() {
     let full = captured(folder.path(), Path::new("/dev/full"), &["--force"]);
     let told = unwrapped(&said(&full).1);
     assert!(full.status.code() == Some(1) && told.contains("/dev/full can't be written: No space left"), "{told}");
+
+    let mut full = rig(folder.path(), &["capture", "-w", "-"]).command();
+    let full = full.stdout(File::create("/dev/full").unwrap()).stderr(Stdio::piped()).spawn().unwrap();
+    let full = full.wait_with_output().unwrap();
+    let told = unwrapped(&said(&full).1);
+    assert!(full.status.code() == Some(1) && told.contains("standard output can't be written: No space"), "{told}");
 
     let mut piped = rig(folder.path(), &["capture", "-w", "-"]).command();
     let mut piped = piped.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();

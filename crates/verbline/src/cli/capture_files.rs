@@ -60,6 +60,7 @@ impl CaptureFiles {
         let path = self.path();
         match error.kind() {
             ErrorKind::AlreadyExists => format!("{} is there already; take another name, or --force", path.display()),
+            _ if path == Path::new(STDOUT) => format!("standard output can't be written: {error}"),
             _ => format!("{} can't be written: {error}", path.display()),
         }
     }
