@@ -18,11 +18,15 @@ use by_stage::{each, only};
 /// The live line.
 pub fn live(report: &Report) -> String {
     let sum = |name| -> u64 { report.stages.iter().filter_map(|stage| stage.counter(name)).sum() };
+    let is_exchange = |stage: &&verbline::engine::StageReport| stage.counter("ticks").is_some();
+    // A trader alone counts what it receives and sends.
+    let has_exchange = report.stages.iter().any(|stage| is_exchange(&stage));
     // The exchange and the strategy both count orders; the exchange's are the ones that arrived.
-    let orders = report.stages.iter().filter(|stage| stage.counter("ticks").is_some());
+    let orders = report.stages.iter().filter(|stage| is_exchange(stage) == has_exchange);
     let orders: u64 = orders.filter_map(|stage| stage.counter("orders")).sum();
-    let per_second = sum("ticks") as f64 * 1e9 / report.elapsed_ns.max(1) as f64;
-    let (ticks, gaps) = (count(sum("ticks")), count(sum("gaps")));
+    let ticks = sum(if has_exchange { "ticks" } else { "received" });
+    let per_second = ticks as f64 * 1e9 / report.elapsed_ns.max(1) as f64;
+    let (ticks, gaps) = (count(ticks), count(sum("gaps")));
     let stale = match sum("stale_books") {
         0 => String::new(),
         stale => format!(", {} books not right", count(stale)),
@@ -75,6 +79,13 @@ fn latency(exchange: &ExchangeTally, has_steps: bool, outcome: &mut Outcome) {
             outcome.text,
             "latency  {} orders for ticks that are not known: not measured",
             count(exchange.unknown_ticks)
+        );
+    }
+    if exchange.malformed_orders > 0 {
+        let _ = writeln!(
+            outcome.text,
+            "latency  {} messages were no orders; see whether their senders are traders of this\n         version",
+            count(exchange.malformed_orders)
         );
     }
     if times.is_empty() {
@@ -143,7 +154,7 @@ fn orders(strategy: &StrategyTally, outcome: &mut Outcome) {
     outcome.json.insert(
         "strategy".into(),
         json!({ "updates": strategy.updates, "crossed": strategy.crossed,
-                "intents": strategy.intents, "orders_sent": strategy.orders,
+                "intents": strategy.intents, "orders_sent": strategy.orders, "reports": strategy.reports,
                 "unsent": strategy.unsent, "refused": by_reason, "filled": strategy.filled,
                 "cancelled": strategy.cancelled }),
     );
@@ -159,6 +170,14 @@ fn orders(strategy: &StrategyTally, outcome: &mut Outcome) {
         "         {} wanted and not sent: another went first, or there was no room",
         count(strategy.unsent)
     );
+    let unanswered = strategy.orders.saturating_sub(strategy.reports);
+    if unanswered > 0 {
+        let _ = writeln!(
+            outcome.text,
+            "         {} without a report: whether the exchange filled them is unknown",
+            count(unanswered)
+        );
+    }
     if strategy.crossed > 0 {
         let _ = writeln!(
             outcome.text,
@@ -168,5 +187,68 @@ fn orders(strategy: &StrategyTally, outcome: &mut Outcome) {
     }
     for (name, refused) in refused {
         let _ = writeln!(outcome.text, "         {} refused by the risk limit: {name}", count(refused));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hdrhistogram::Histogram;
+    use verbline::testing::StageTest;
+    use verbline_tests::root;
+
+    use super::*;
+    use crate::TickToTrade;
+
+    /// Regression: the live line of a trader whose exchange is another process stayed at 0 ticks.
+    #[test]
+    fn the_live_line_of_a_trader_alone_counts_what_it_receives() {
+        let mut registry = Registry::new("tick-to-trade");
+        TickToTrade::default().register(&mut registry);
+        let fixed = [r#"device.nic0={provider="soft"}"#, "lcore.trader.cpu=allowed:0", "stage.arbiter.params.first=1"];
+        let fixed = fixed.map(str::to_owned);
+        let loader = Loader::new(registry.catalog(), Machine::detect()).sets(fixed);
+        let plan = loader.load_path(root().join("config/two-processes/tick-to-trade-trader.toml"));
+        let plan = plan.unwrap_or_else(|faults| panic!("{faults}"));
+        let mut arbiter = StageTest::open(&plan, &registry, "arbiter").unwrap_or_else(|error| panic!("{error}"));
+        let message = [&[0, 12, b'S'][..], &[0; 11]].concat();
+        let frame = [&b"SESSION001"[..], &1_u64.to_be_bytes(), &[0, 2], &message, &message].concat();
+        let packet = arbiter.packet("port.md_a", &frame);
+        arbiter.process([packet]);
+        drop(arbiter.sent("merged"));
+        let line = live(&arbiter.finish());
+        assert!(line.starts_with("2 ticks ("), "{line}");
+    }
+
+    /// Regression: an exchange to which only another app's peers came said nothing of them.
+    #[test]
+    fn messages_that_are_no_orders_are_told() {
+        let exchange = ExchangeTally {
+            published: 0,
+            dropped: [0; 2],
+            dropped_both: 0,
+            orders: 0,
+            malformed_orders: 3,
+            unknown_ticks: 0,
+            unanswered: 0,
+            tick_to_trade_ns: Histogram::new(3).expect("three digits"),
+            steps_ns: [0; 4],
+        };
+        let mut outcome = Outcome::default();
+        latency(&exchange, false, &mut outcome);
+        assert!(outcome.text.starts_with("latency  3 messages were no orders"), "{}", outcome.text);
+        assert!(outcome.failures.is_empty() && outcome.text.contains("no order arrived"), "{}", outcome.text);
+    }
+
+    /// Regression: nothing said how many orders an exchange that was killed had left unanswered.
+    #[test]
+    fn orders_without_a_report_are_told() {
+        for (reports, told) in [(7, None), (5, Some("2 without a report"))] {
+            let (strategy, mut outcome) =
+                (StrategyTally { orders: 7, reports, ..StrategyTally::default() }, Outcome::default());
+            orders(&strategy, &mut outcome);
+            assert_eq!(outcome.text.contains("without a report"), told.is_some(), "{}", outcome.text);
+            assert!(told.is_none_or(|told| outcome.text.contains(told)), "{}", outcome.text);
+            assert_eq!(outcome.json["strategy"]["reports"], reports);
+        }
     }
 }
