@@ -94,7 +94,27 @@ pub(crate) fn outcome(results: &Results, report: &Report) -> Outcome {
         all.show(answered, opened(report), &mut outcome);
         vanished(report, &mut outcome);
     }
+    strange(report, &mut outcome);
     outcome
+}
+
+/// Reports what came to the server and is no request: from another app, or another version. It
+/// fails no run: anyone can send such messages to a server.
+fn strange(report: &Report, outcome: &mut Outcome) {
+    let serves =
+        |stage: &verbline::engine::StageReport| ["routed", "gets"].iter().any(|name| stage.counter(name).is_some());
+    let stages: Vec<String> =
+        report.stages.iter().filter(|stage| serves(stage)).map(|stage| format!("stage.{}", stage.name)).collect();
+    let drops = report.drops.iter().filter(|drop| drop.reason == "malformed" && stages.contains(&drop.place));
+    let strange: u64 = drops.map(|drop| drop.packets).sum();
+    if strange > 0 {
+        let end = if outcome.text.is_empty() { "" } else { "\n" };
+        let _ = write!(
+            outcome.text,
+            "{end}{} messages were no requests; see whether their senders are kv clients of this version",
+            count(strange)
+        );
+    }
 }
 
 /// Reports where messages of operations were dropped: the cause of time-outs.

@@ -69,6 +69,9 @@ mod tests {
         let counted = report.stage("shard0").map(|stage| counters.map(|name| stage.counter(name)));
         assert_eq!(counted, Some([2, 2, 1, 1, 0].map(Some)));
         assert_eq!((report.dropped("malformed"), report.packets.held), (1, 0));
+        // Regression: a server to which only another app's peers came said nothing of them.
+        let told = KeyValue::default().outcome(&report);
+        assert!(told.text.starts_with("1 messages were no requests") && told.failures.is_empty(), "{}", told.text);
     }
 
     #[test]
