@@ -192,6 +192,8 @@ fn orders(strategy: &StrategyTally, outcome: &mut Outcome) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use hdrhistogram::Histogram;
     use verbline::testing::StageTest;
     use verbline_tests::root;
@@ -199,11 +201,11 @@ mod tests {
     use super::*;
     use crate::TickToTrade;
 
-    /// Regression: the live line of a trader whose exchange is another process stayed at 0 ticks.
-    #[test]
-    fn the_live_line_of_a_trader_alone_counts_what_it_receives() {
+    /// Hands frames of two messages to the arbiter of a trader alone, each after a pause, and
+    /// returns the report.
+    fn received(app: &TickToTrade, pauses: &[Duration]) -> Report {
         let mut registry = Registry::new("tick-to-trade");
-        TickToTrade::default().register(&mut registry);
+        app.register(&mut registry);
         let fixed = [r#"device.nic0={provider="soft"}"#, "lcore.trader.cpu=allowed:0", "stage.arbiter.params.first=1"];
         let fixed = fixed.map(str::to_owned);
         let loader = Loader::new(registry.catalog(), Machine::detect()).sets(fixed);
@@ -211,12 +213,36 @@ mod tests {
         let plan = plan.unwrap_or_else(|faults| panic!("{faults}"));
         let mut arbiter = StageTest::open(&plan, &registry, "arbiter").unwrap_or_else(|error| panic!("{error}"));
         let message = [&[0, 12, b'S'][..], &[0; 11]].concat();
-        let frame = [&b"SESSION001"[..], &1_u64.to_be_bytes(), &[0, 2], &message, &message].concat();
-        let packet = arbiter.packet("port.md_a", &frame);
-        arbiter.process([packet]);
-        drop(arbiter.sent("merged"));
-        let line = live(&arbiter.finish());
-        assert!(line.starts_with("2 ticks ("), "{line}");
+        for (number, pause) in (1_u64..).step_by(2).zip(pauses) {
+            arbiter.advance(*pause);
+            let frame = [&b"SESSION001"[..], &number.to_be_bytes(), &[0, 2], &message, &message].concat();
+            let packet = arbiter.packet("port.md_a", &frame);
+            arbiter.process([packet]);
+            drop(arbiter.sent("merged"));
+        }
+        arbiter.stop();
+        arbiter.finish()
+    }
+
+    /// Regression: the live line of a trader whose exchange is another process stayed at 0 ticks.
+    #[test]
+    fn the_live_line_of_a_trader_alone_counts_what_it_receives() {
+        let line = live(&received(&TickToTrade::default(), &[Duration::ZERO; 2]));
+        assert!(line.starts_with("4 ticks ("), "{line}");
+    }
+
+    /// Regression: a report said that books were right all the time, though the feed was silent.
+    #[test]
+    fn a_silence_that_ended_is_told() {
+        for (pause_s, told) in [(2, None), (12, Some("the feed was silent for 12.0s in all"))] {
+            let app = TickToTrade::default();
+            let report = received(&app, &[Duration::ZERO, Duration::from_secs(pause_s)]);
+            let outcome = app.outcome(&report);
+            assert_eq!(outcome.text.contains("was silent"), told.is_some(), "{}", outcome.text);
+            assert!(told.is_none_or(|told| outcome.text.contains(told)), "{}", outcome.text);
+            let silent_s = outcome.json["feed_silent_in_all_ns"].as_u64().map(|ns| ns / 1_000_000_000);
+            assert_eq!(silent_s, Some(if told.is_some() { pause_s } else { 0 }));
+        }
     }
 
     /// Regression: an exchange to which only another app's peers came said nothing of them.

@@ -8,7 +8,7 @@ use verbline::cli::{count, duration};
 use verbline::prelude::*;
 
 use crate::arbitration::ArbiterCounts;
-use crate::stages::{ExchangeTally, Tallies};
+use crate::stages::{ArbiterTally, ExchangeTally, Tallies};
 
 use super::by_stage::{each, only};
 
@@ -26,7 +26,7 @@ pub(super) fn ticks(report: &Report, tallies: &Tallies, outcome: &mut Outcome) {
             each(exchanges, outcome, |exchange, outcome| of_exchange(exchange, &mut outcome.text));
             each(arbiters, outcome, |arbiter, outcome| {
                 of_trader(report, &arbiter.counts, outcome);
-                silent(arbiter.silent_ns, outcome);
+                silent(arbiter, outcome);
             });
         }
     }
@@ -87,9 +87,18 @@ fn of_trader(report: &Report, arbiter: &ArbiterCounts, outcome: &mut Outcome) {
     }
 }
 
-/// Reports an exchange that is gone: the books stay as it left them, and it sent no end of session.
-fn silent(silent_ns: Option<u64>, outcome: &mut Outcome) {
-    let Some(silent_ns) = silent_ns else { return };
+/// Reports an exchange that was silent, or is gone: the books stay as it left them, and it sent no
+/// end of session.
+fn silent(arbiter: &ArbiterTally, outcome: &mut Outcome) {
+    outcome.json.insert("feed_silent_in_all_ns".into(), json!(arbiter.silent_in_all_ns));
+    if arbiter.silent_in_all_ns > 0 {
+        let _ = writeln!(
+            outcome.text,
+            "         the feed was silent for {} in all: no book was known to be right then",
+            duration(arbiter.silent_in_all_ns)
+        );
+    }
+    let Some(silent_ns) = arbiter.silent_ns else { return };
     outcome.json.insert("feed_silent_ns".into(), json!(silent_ns));
     outcome.failures.push(format!(
         "the feed had been silent for {} at the end: no book is known to be right; see whether the exchange runs, and \

@@ -96,6 +96,7 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
             anew: Anew::default(),
             silence: Silence::new(silence_ms * 1_000_000),
             silent_ns: None,
+            silent_in_all_ns: 0,
             over_at: None,
             port_a,
             frames: frames(stage, &params)?,
@@ -151,6 +152,8 @@ struct Merge {
     silence: Silence,
     /// The length of a silence at the stop, if it was too long.
     silent_ns: Option<u64>,
+    /// The length of all silences that were too long.
+    silent_in_all_ns: u64,
     /// The next number of the stream when its session was found to be over, replaced by one that
     /// the plan does not name.
     over_at: Option<Option<u64>>,
@@ -185,6 +188,7 @@ impl Stage for Merge {
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
         let now_ns = out.now_ns();
         if let Some(lasted_ns) = self.silence.heard(now_ns) {
+            self.silent_in_all_ns += lasted_ns;
             tracing::info!("the feed goes on: it was silent for {}", duration(lasted_ns));
         }
         for packet in input.drain_front(input.len()) {
@@ -236,6 +240,7 @@ impl Stage for Merge {
 
     fn stop(&mut self, out: &mut Outputs<'_>) {
         self.silent_ns = self.silence.lasted_ns(out.now_ns());
+        self.silent_in_all_ns += self.silent_ns.unwrap_or(0);
         // An exchange of the same run stops, too: its silence is expected.
         self.silence = Silence::new(0);
     }
@@ -327,7 +332,8 @@ impl Merge {
 
 impl Drop for Merge {
     fn drop(&mut self) {
-        let tally = ArbiterTally { counts: *self.arbiter.counts(), silent_ns: self.silent_ns };
+        let (counts, silent_in_all_ns) = (*self.arbiter.counts(), self.silent_in_all_ns);
+        let tally = ArbiterTally { counts, silent_ns: self.silent_ns, silent_in_all_ns };
         self.home.leave(|all, stage| _ = all.arbiters.insert(stage, tally));
     }
 }

@@ -73,6 +73,8 @@ pub struct ArbiterTally {
     pub counts: ArbiterCounts,
     /// The length of the feed's silence at the stop, if it was too long.
     pub silent_ns: Option<u64>,
+    /// The length of all silences that were too long, ns.
+    pub silent_in_all_ns: u64,
 }
 
 /// An exchange's part.
