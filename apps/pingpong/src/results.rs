@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hdrhistogram::{CreationError, Histogram};
 use serde_json::json;
-use verbline::cli::{count, duration};
+use verbline::cli::{Silence, count, duration};
 use verbline::prelude::*;
 
 /// The place where the client leaves its measurements.
@@ -27,16 +27,12 @@ struct Measured {
     silent_ns: Option<u64>,
 }
 
-/// Reconnecting takes some time.
-const SILENT_NS_MAX: u64 = 1_000_000_000;
-
 /// The measurements of a running client.
 #[derive(Debug)]
 pub(crate) struct Timings {
     measured: Option<Measured>,
     exchanges: u64,
-    /// When the last answer came; 0 before the first.
-    heard_ns: u64,
+    silence: Silence,
     results: Results,
 }
 
@@ -45,7 +41,7 @@ impl Timings {
     pub(crate) fn new(results: &Results, size_bytes: usize) -> Result<Timings, CreationError> {
         let half_trip_ns = Histogram::new_with_bounds(1, 60_000_000_000, 3)?;
         let measured = Some(Measured { half_trip_ns, size_bytes, began_ns: 0, ended_ns: 0, silent_ns: None });
-        Ok(Timings { measured, exchanges: 0, heard_ns: 0, results: results.clone() })
+        Ok(Timings { measured, exchanges: 0, silence: Silence::default(), results: results.clone() })
     }
 
     /// Notes the departure of a message that follows no answer; the first begins the measurement.
@@ -57,17 +53,17 @@ impl Timings {
 
     /// Ends the measurement: a time without answers before now lowers the rate.
     pub(crate) fn end(&mut self, now_ns: u64) {
+        self.silence.stopped(now_ns);
         if let Some(measured) = self.measured.as_mut() {
             measured.ended_ns = measured.ended_ns.max(now_ns);
-            let silent_ns = now_ns.saturating_sub(self.heard_ns);
-            measured.silent_ns = Some(silent_ns).filter(|ns| self.heard_ns > 0 && *ns > SILENT_NS_MAX);
+            measured.silent_ns = self.silence.lasted_ns(0);
         }
     }
 
     /// Records one exchange, unless it is one of the first `warm_up`.
     pub(crate) fn record(&mut self, departed_ns: u64, now_ns: u64, warm_up: u64) {
         self.exchanges += 1;
-        self.heard_ns = now_ns;
+        self.silence.heard(now_ns);
         let Some(measured) = self.measured.as_mut() else { return };
         if self.exchanges <= warm_up {
             measured.began_ns = now_ns;

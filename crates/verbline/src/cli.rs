@@ -33,6 +33,7 @@ mod said;
 #[cfg(test)]
 mod screens;
 mod signals;
+mod silence;
 mod stage_text;
 mod stats;
 mod stats_tables;
@@ -57,6 +58,7 @@ pub use app::{App, Outcome};
 pub use figures::{count, duration, percent, rate};
 pub use log::{LogGuard, log_to_stderr};
 pub use measured::{Latencies, Parts, so_far};
+pub use silence::Silence;
 
 /// Printed at the start: a run may take hours, and only its end would find standard output closed.
 const CLOSED: &str = "error: standard output is closed (`>&-`), and what the command reports would be lost; \

@@ -3,6 +3,7 @@
 //! An operation begins on the next connection with room, and ends with its reply, its READ, its
 //! time-out, or its connection. Its id is the tag of its timer and of its READ.
 
+use verbline::cli::Silence;
 use verbline::engine::{Completed, ConnectionChange, ConnectionEvent, ConnectionId};
 use verbline::plan::{Asked, Needs, OperationKind, OutputOperations, Target};
 use verbline::prelude::*;
@@ -14,11 +15,9 @@ use super::work::{KEY_BYTES, Task, Work, name_of};
 use crate::protocol::{HEADER_BYTES, Location, Opcode, Reply, Request};
 use crate::results::{Counts, Measured, Results};
 use crate::settings::{MEANING, Settings};
-use silence::Silence;
 
 mod ending;
 mod reading;
-mod silence;
 #[cfg(test)]
 mod tests;
 
