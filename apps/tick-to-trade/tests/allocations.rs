@@ -14,7 +14,7 @@ use verbline_tests::{config, two_lcores};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Long enough to announce the books.
+/// Long enough to run every path once: books are announced, and the first gaps closed.
 const WARM_UP: Duration = Duration::from_millis(800);
 const COUNTED: Duration = Duration::from_millis(1500);
 /// On a busy machine, a run gets less done in a stretch.
@@ -32,16 +32,8 @@ fn allocated(sets: &[&str], least: [u64; 2]) -> Option<([usize; 3], [u64; 2])> {
     let loader = Loader::new(registry.catalog(), Machine::detect()).sets(&settings);
     let plan = loader.load_path(config("tick-to-trade")).unwrap_or_else(|faults| panic!("{faults}"));
     let running = Runtime::build(&plan, &registry).and_then(Runtime::start).unwrap_or_else(|error| panic!("{error}"));
-    // Also until the first of what is counted: the exchange's way to who asks for it is made once.
-    let has_begun = |now: [u64; 2]| now.iter().zip(&least).all(|(now, least)| *least == 0 || *now > 0);
-    let mut before = [0; 2];
-    for _ in 0..STRETCHES_MAX {
-        running.wait(Some(WARM_UP));
-        before = recovered(&running.snapshot());
-        if has_begun(before) {
-            break;
-        }
-    }
+    running.wait(Some(WARM_UP));
+    let before = recovered(&running.snapshot());
     let (mut touched, mut more) = ([0; 3], [0; 2]);
     for _ in 0..STRETCHES_MAX {
         let counting = Region::new(ALLOCATOR);

@@ -81,6 +81,7 @@ pub use qp::srq::{SharedReceiveQueue, SrqError, SrqSpec};
 pub use qp::{OutOfBuffer, QpCounters, QpError, QpMaker, QpSpec, QueuePair};
 pub use transport::Transport;
 pub use wr::post::{PostStop, RecvOutcome, SendOptions, SendOutcome, Unposted};
+pub use wr::wr_list::prepare_thread;
 pub use wr_id::WrKind;
 
 /// Attributes of devices and their ports, and capabilities that some devices lack.

@@ -125,6 +125,7 @@ fn live(parts: LcoreParts, at: Place, control: &Arc<Control>, pin: Pin) {
     }
     let stats = Shared::clone(&parts.stats);
     let mut lcore = Lcore::bind(parts, Arc::clone(control));
+    verbline_verbs::prepare_thread();
     // Before the start: from there on an lcore that does not get its CPU is kept from it. 0 if the
     // kernel doesn't tell: then it won't tell for the report either, which says so.
     stats.queued_at_start_ns.set(kernel_time::queued_ns(None).unwrap_or(0));

@@ -14,6 +14,9 @@ use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+/// The events that there is room for from the beginning: an lcore that adds one must not allocate.
+const USUAL: usize = 16;
+
 /// See the [module](self). `T` is one event.
 #[derive(Debug)]
 pub(crate) struct EventQueue<T> {
@@ -54,7 +57,7 @@ impl<T> EventQueue<T> {
         if unsafe { libc::epoll_ctl(shown.0, libc::EPOLL_CTL_ADD, ready.0, &raw mut interest) } < 0 {
             return Err(errno::last());
         }
-        Ok(EventQueue { shown, ready, events: Mutex::new(VecDeque::new()) })
+        Ok(EventQueue { shown, ready, events: Mutex::new(VecDeque::with_capacity(USUAL)) })
     }
 
     pub(crate) fn fd(&self) -> c_int {
@@ -123,5 +126,19 @@ impl<T> EventQueue<T> {
         let mut poll = libc::pollfd { fd: self.fd(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one pollfd, a local.
         if unsafe { libc::poll(&raw mut poll, 1, -1) } < 0 { Err(errno::last()) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: the first notification of an lcore's completion queue allocated.
+    #[test]
+    fn the_usual_number_of_events_is_added_without_an_allocation() {
+        let queue = EventQueue::new().unwrap();
+        let room = queue.lock().capacity();
+        (0..USUAL).for_each(|number| queue.push(number));
+        assert_eq!(queue.lock().capacity(), room);
     }
 }

@@ -108,6 +108,13 @@ impl Drop for Owned {
     }
 }
 
+/// Makes this thread's work requests now: its first post would allocate them.
+pub fn prepare_thread() {
+    if HERE.get().is_null() {
+        make();
+    }
+}
+
 #[cold]
 fn make() -> NonNull<Lists> {
     // SAFETY: work requests and SGEs are integers, pointers and unions of them: all zeros is a
@@ -361,6 +368,9 @@ mod tests {
 
     #[test]
     fn the_inline_ones_are_so_from_the_start() {
+        // Regression: the first post of an lcore allocated them.
+        prepare_thread();
+        assert!(!HERE.get().is_null());
         // SAFETY: the only one of this thread.
         let mut list = unsafe { WrList::inline_of_thread() };
         let inline = |entry: &WrEntry<ibv_send_wr>| {
