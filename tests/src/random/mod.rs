@@ -45,4 +45,4 @@ pub use draft::{Draft, draw, shrink};
 pub use judge::judge;
 pub use judge_pairs::{Facts, judge_pair};
 pub use pairs::sides;
-pub use run::{is_alone, run, run_without, verdict, with_least_pools};
+pub use run::{is_alone, is_side, run, run_without, verdict, with_least_pools};

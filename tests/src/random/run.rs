@@ -90,6 +90,16 @@ pub fn with_least_pools(draft: &Draft, machine: &Machine) -> Result<String, Stri
     Ok(text)
 }
 
+/// A loader that gives each pool no more packets than this part of a plan needs, if it is one.
+fn with_own_pools(loader: Loader, text: &str) -> Loader {
+    if !is_side(text) {
+        return loader;
+    }
+    let sums = loader.inspect_str("random.toml", text).sums;
+    let pools = sums.into_iter().filter(|sum| sum.of.starts_with("pool."));
+    loader.sets(pools.map(|sum| format!("{}.packets={}", sum.of, sum.needed.max(1))))
+}
+
 /// The plan with this process's own address and groups. Where it has an address, its packets go
 /// through a socket, and from then on those of all plans of the process.
 fn by_own_address(text: &str) -> Result<String, String> {
@@ -107,6 +117,11 @@ fn by_own_address(text: &str) -> Result<String, String> {
 /// after it.
 pub fn is_alone(text: &str) -> bool {
     text.lines().any(|line| line == ALONE)
+}
+
+/// Whether the text is that of one of two processes.
+pub fn is_side(text: &str) -> bool {
+    text.contains("\nside = ")
 }
 
 /// Runs the plan of this text to its end.
@@ -128,7 +143,7 @@ pub fn run_without(text: &str, descriptors: u64) -> Result<(Plan, Report), Strin
     let gate = Gate::default();
     let sockets = Sockets::default();
     let registry = registry(&taps, &gate, &sockets);
-    let loader = Loader::new(registry.catalog(), Machine::detect());
+    let loader = with_own_pools(Loader::new(registry.catalog(), Machine::detect()), text);
     let plan = loader.load_str("random.toml", text).map_err(|faults| faults.to_string())?;
     let section = plan.section(SECTION).ok_or_else(|| format!("the plan has no section [{SECTION}]"))?;
     let RunParams { ends, pushers, writer, meddler, alone, side, .. } =

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use verbline_tests::random::{Facts, is_alone, judge_pair, sides};
+use verbline_tests::random::{Facts, is_alone, is_side, judge_pair, sides};
 
 use crate::left::{Left, heap_growths, leak};
 
@@ -167,7 +167,7 @@ pub(crate) fn serve(run: impl Fn(&str) -> Result<Facts, String>) -> Result<(), S
         }
         let text: String = serde_json::from_str(&line).map_err(|error| error.to_string())?;
         let outcome = run(&text);
-        let is_side = text.contains("\nside = ");
+        let is_side = is_side(&text);
         drop((line, text));
         let left = Left::now();
         let (facts, fault) = match outcome {
