@@ -150,8 +150,6 @@ impl Draft {
             habits.next.iter_mut().filter(|next| matches!(next, NextDraft::Fed)).for_each(|fed| *fed = NextDraft::Busy);
         }
         self.parts.poll.iter_mut().for_each(|poll| poll.senders = poll.senders.max(poll.askers));
-        // A lender sends a key that has come back again, also to a client that needs none any more.
-        self.parts.operator.iter_mut().for_each(|operator| operator.windows = 0);
         self
     }
 

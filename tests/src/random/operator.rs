@@ -58,8 +58,8 @@ struct Params {
     fences: bool,
     /// Parts of an operation's memory.
     max_sge: usize,
-    /// Its keys are those of windows.
-    has_windows: bool,
+    /// The windows whose keys it gets; 0: it gets the region's.
+    windows: usize,
 }
 
 /// An operation that is under way.
@@ -187,7 +187,7 @@ impl Operator {
     /// room.
     fn ask(&mut self, key: Remote, out: &mut Outputs<'_>) -> bool {
         let Some(slot) = self.free.pop() else { return false };
-        let gives_back = self.params.has_windows && self.rng.u32(..GIVE_BACK_ONE_IN) == 0;
+        let gives_back = self.params.windows > 0 && self.rng.u32(..GIVE_BACK_ONE_IN) == 0;
         let asked = match self.rng.u32(..6) {
             _ if gives_back => self.give_key_back(key, slot, out),
             0 | 1 => self.write(key, slot, out),
@@ -340,7 +340,7 @@ impl Stage for Operator {
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
         for packet in input.as_slice() {
             let key = packet.data().get(STAMP_BYTES..).and_then(|bytes| bytes.try_into().ok()).map(Remote::from_bytes);
-            let is_new = |key: &Remote| match self.params.has_windows {
+            let is_new = |key: &Remote| match self.params.windows > 0 {
                 true => self.keys.iter().all(|known| known.rkey != key.rkey),
                 false => self.keys.is_empty(),
             };
@@ -386,11 +386,12 @@ impl Stage for Operator {
             }
         }
         match self.flights.is_empty() {
-            true if self.left == 0 => Next::Done,
-            // A key wakes it.
-            _ if self.keys.is_empty() => Next::At(Tick::MAX),
+            // Its peer may be another process, and sends no key to one that has ended.
+            true if self.left == 0 && self.keys.len() >= self.params.windows.max(1) => Next::Done,
+            // Results or a key wake it.
+            _ if self.left == 0 || self.keys.is_empty() => Next::At(Tick::MAX),
             true => Next::At(out.now_ns() + RETRY_NS),
-            false if self.left == 0 || self.rng.bool() => Next::At(Tick::MAX),
+            false if self.rng.bool() => Next::At(Tick::MAX),
             false => Next::At(out.now_ns() + self.rng.u64(..=self.params.pause_ns)),
         }
     }

@@ -125,8 +125,11 @@ impl Owner {
         out.operate(OUT, Operation::bind(KeptWindow(window as u16), whole, rights).tag(window as u64)).is_ok()
     }
 
-    /// Sends a key. False: there is no packet for it.
+    /// Sends a key. False: there is no packet for it, or no room.
     fn send(&mut self, key: Remote, out: &mut Outputs<'_>) -> bool {
+        if out.room(OUT) == 0 {
+            return false;
+        }
         let Some(mut packet) = self.counters.take(out) else { return false };
         let key = key.to_bytes();
         assert!(packet.set_len(STAMP_BYTES + key.len()), "a plan's packets hold a key");

@@ -128,10 +128,9 @@ impl Plan<'_> {
         line!(
             self,
             "params = {{ seed = {seed}, count = {count}, depth = {depth}, words = {words}, pause_ns = {pause_ns}, \
-            sends = {sends}, fences = {}, asks = {}, max_sge = {max_sge}, has_windows = {} }}\n",
+            sends = {sends}, fences = {}, asks = {}, max_sge = {max_sge}, windows = {windows} }}\n",
             self.draft.by_wire,
-            port.options.map_or(0, |_| seed % u32::from(ASKS_END)),
-            *windows > 0
+            port.options.map_or(0, |_| seed % u32::from(ASKS_END))
         );
         let kind = if *windows > 0 { "lender" } else { "owner" };
         line!(self, "[stage.s{OWNER}]\nuse = \"{kind}\"\nlcore = \"c{}\"\npool = \"packets\"", lcores[1]);
