@@ -264,7 +264,6 @@ pub(crate) fn port(
         sending,
         stats,
         health: Health::Up,
-        by_address: reconnect.is_some(),
         inbox: None,
         reconnect,
         changing: None,

@@ -198,7 +198,7 @@ pub(crate) enum Release {
     Done,
 }
 
-/// The reconnection state of a port.
+/// A port's side of its connection by address.
 #[derive(Debug)]
 pub(crate) struct Reconnecting {
     pub(crate) mailbox: Arc<CmMailbox>,

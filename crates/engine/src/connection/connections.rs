@@ -11,7 +11,7 @@ use verbline_verbs::connection::Connection;
 
 use crate::connection::multi_port::acceptor_guard::AcceptorGuard;
 use crate::connection::multi_port::cm_thread::{CmThread, CmThreadSpec, EndedCmThread};
-use crate::connection::spec::{ConnectionSpec, Established, Reconnect, SharedStatus, Status};
+use crate::connection::spec::{ConnectionSpec, Established, SharedStatus, Status};
 use crate::connection::supervisor::{LcoreSide, Reconnector, Supervisor};
 use crate::control::connection_stops::{ConnectionStops, StopFlags};
 use crate::control::joining::{Joined, is_this, join_until};
@@ -98,24 +98,23 @@ impl Connections {
     }
 
     fn supervise_one(&mut self, established: Established, stop: StopFlags, clock: &Clock) -> io::Result<()> {
-        let Established { spec: ConnectionSpec { port, role, reconnect }, status, connection } = established;
+        let Established { spec: ConnectionSpec { port, role, maker, mailbox }, status, connection } = established;
         self.entries.push(SupervisedConnection {
             index: port.index,
             port: port.name.clone(),
             lcore: port.lcore.clone(),
             role: role.verb(),
             address: role.address(),
-            reconnects: reconnect.is_some(),
+            reconnects: maker.is_some(),
             status: Arc::clone(&status),
         });
         // Linux cuts a thread's name at 15 bytes.
         let named = std::thread::Builder::new().name(format!("vl-link-{}", port.name));
         let (name, address) = (port.name.clone(), role.address());
-        let side = |Reconnect { maker, mailbox }| (maker, LcoreSide::new(mailbox, port.index as u16));
-        let (maker, lcore) = reconnect.map(side).unzip();
-        let clock = clock.clone();
+        let (lcore, clock) = (LcoreSide::new(mailbox, port.index as u16), clock.clone());
+        let reconnects = maker.is_some();
         let manager = Reconnector { port, role, maker };
-        let supervisor = Supervisor { port: name, address, manager, lcore, status, stop, clock };
+        let supervisor = Supervisor { port: name, address, manager, reconnects, lcore, status, stop, clock };
         self.supervisors.push(named.spawn(move || supervisor.run(connection))?);
         Ok(())
     }

@@ -20,7 +20,8 @@ pub(crate) struct ConnectionSpec {
     pub(crate) port: LocalPort,
     pub(crate) role: Role,
     /// `None`: a lost connection stays lost.
-    pub(crate) reconnect: Option<Reconnect>,
+    pub(crate) maker: Option<QpMaker>,
+    pub(crate) mailbox: Arc<CmMailbox>,
 }
 
 /// The local end: a port of the plan.
@@ -102,13 +103,6 @@ impl Role {
             Role::Connect { to, .. } => *to,
         }
     }
-}
-
-/// The means of a reconnect.
-#[derive(Debug)]
-pub(crate) struct Reconnect {
-    pub(crate) maker: QpMaker,
-    pub(crate) mailbox: Arc<CmMailbox>,
 }
 
 /// A connection that has been established.

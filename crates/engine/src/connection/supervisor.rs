@@ -7,6 +7,7 @@
 //! another, and connects it like the first one, in as many attempts as needed. The lcore, which has
 //! other ports to serve, does none of this. It posts the receives once it has the queue pair, since
 //! they complete into its completion queue; a quicker peer waits and sends again (RNR).
+//! If the connection is not to be made again, the supervisor tells the peer, and ends.
 //! [`StopFlags`] end a supervisor at any time. If the port's lcore has ended, in a run that failed,
 //! the supervisor disconnects: the peer must not wait until the owner stops the run.
 //!
@@ -82,8 +83,8 @@ impl Supervised for Connection {
 
 /// The reason why a connection is no longer watched.
 enum Watched {
-    /// It is over, for this reason.
-    Lost(String),
+    /// It is over, for this reason. Without a reconnect it stays in this state.
+    Lost(String, ConnectionState),
     /// The run's owner ends it.
     Stopped,
     /// Its lcore has ended, and nobody stops the run.
@@ -96,8 +97,9 @@ pub(crate) struct Supervisor<M> {
     pub(crate) port: String,
     pub(crate) address: SocketAddr,
     pub(crate) manager: M,
-    /// `None`: a lost connection stays lost.
-    pub(crate) lcore: Option<LcoreSide>,
+    /// Otherwise a lost connection stays lost.
+    pub(crate) reconnects: bool,
+    pub(crate) lcore: LcoreSide,
     pub(crate) status: SharedStatus,
     pub(crate) stop: StopFlags,
     pub(crate) clock: Clock,
@@ -110,18 +112,19 @@ impl<M: ConnectionManager> Supervisor<M> {
         let mut pauses = Pauses::START;
         loop {
             let since = self.manager.now();
-            let reason = match self.watch(&mut connection) {
-                Watched::Lost(reason) => reason,
+            match self.watch(&mut connection) {
+                Watched::Lost(reason, state) => self.lost(reason, state),
                 Watched::Stopped => return Some(connection),
                 Watched::LcoreEnded => return None,
-            };
-            self.lost(reason);
-            let lcore = self.lcore.as_mut()?;
-            lcore.lose();
-            // Tells the peer, if the peer does not know.
+            }
+            // The end of `connection` tells the peer, if the peer does not know.
+            if !self.reconnects {
+                return None;
+            }
+            self.lcore.lose();
             drop(connection);
-            while !lcore.hear().is_drained {
-                let [_, stopped] = self.manager.wait([lcore.as_fd(), self.stop.connecting.as_fd()], None);
+            while !self.lcore.hear().is_drained {
+                let [_, stopped] = self.manager.wait([self.lcore.as_fd(), self.stop.connecting.as_fd()], None);
                 if stopped {
                     return None;
                 }
@@ -140,20 +143,19 @@ impl<M: ConnectionManager> Supervisor<M> {
     fn watch(&mut self, connection: &mut M::Connection) -> Watched {
         let (watching, ended) = (self.stop.watching.as_fd(), self.stop.lcore_ended.as_fd());
         loop {
-            let lcore = self.lcore.as_ref().map_or(watching, |lcore| lcore.as_fd());
             let [has_event, lcore_spoke, stopped, lcore_ended] =
-                self.manager.wait([connection.as_fd(), lcore, watching, ended], None);
-            let failed = self.lcore.as_mut().filter(|_| lcore_spoke).and_then(|lcore| lcore.hear().over.take());
+                self.manager.wait([connection.as_fd(), self.lcore.as_fd(), watching, ended], None);
+            let failed = if lcore_spoke { self.lcore.hear().over.take() } else { None };
             if has_event || failed.is_some() {
                 let patience = if failed.is_some() { REASON_WAIT } else { Duration::ZERO };
                 match (connection.end_reason(patience), failed) {
-                    (Ok(Some(reason)), _) => return Watched::Lost(reason),
+                    (Ok(Some(reason)), _) => return Watched::Lost(reason, ConnectionState::Disconnected),
                     (_, Some(reason)) => {
                         let reason = DownReason::text(reason);
                         let reason = reason.as_deref().unwrap_or("no reason is known");
-                        return Watched::Lost(format!("its queue pair failed: {reason}"));
+                        return Watched::Lost(format!("its queue pair failed: {reason}"), ConnectionState::Failed);
                     }
-                    (Err(error), None) => return Watched::Lost(error.to_string()),
+                    (Err(error), None) => return Watched::Lost(error.to_string(), ConnectionState::Disconnected),
                     (Ok(None), None) => {}
                 }
             }
@@ -167,14 +169,10 @@ impl<M: ConnectionManager> Supervisor<M> {
         }
     }
 
-    fn lost(&self, reason: String) {
-        let mut status = lock(&self.status);
-        let reconnects = self.lcore.is_some();
+    fn lost(&self, reason: String, state: ConnectionState) {
+        let (mut status, reconnects) = (lock(&self.status), self.reconnects);
         tracing::warn!(port = %self.port, peer = %status.peer, %reason, reconnects, "a connection is lost");
-        status.state = match self.lcore {
-            Some(_) => ConnectionState::Reconnecting,
-            None => ConnectionState::Disconnected,
-        };
+        status.state = if reconnects { ConnectionState::Reconnecting } else { state };
         status.ended = Some((reason, self.clock.now_ns()));
     }
 
@@ -192,9 +190,7 @@ impl<M: ConnectionManager> Supervisor<M> {
                     continue;
                 }
             };
-            if let Some(lcore) = &mut self.lcore {
-                lcore.give(qp);
-            }
+            self.lcore.give(qp);
             let took = self.manager.now().saturating_duration_since(start);
             let mut status = lock(&self.status);
             status.connected(connection.peer(), connection.link(), connection.incidents(), took);

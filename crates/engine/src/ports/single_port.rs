@@ -49,11 +49,9 @@ pub(crate) struct Port {
     pub(crate) sending: Option<Sending>,
     pub(crate) stats: Shared<PortStats>,
     pub(crate) health: Health,
-    /// Whether the port has an address, so that it can be connected again.
-    pub(crate) by_address: bool,
     /// Where to report that the port is down; `None` before the lcore has begun.
     pub(crate) inbox: Option<LcoreInbox>,
-    /// `None`: a lost connection is not made again.
+    /// `None`: the port has no address.
     pub(crate) reconnect: Option<Reconnecting>,
     /// The change for which its send queue is being drained.
     pub(crate) changing: Option<Changing>,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use verbline_mem::KernelNodes;
-use verbline_plan::{IdlePolicy, Lack, Note, Plan, StageId};
+use verbline_plan::{Destination, IdlePolicy, Lack, Note, Plan, StageId};
 use verbline_ring::fence::{self, Mechanism};
 use verbline_ring::{Sleeper, Waker};
 
@@ -212,13 +212,15 @@ fn mailboxes(plan: &Plan, control: &Arc<Control>) -> Result<Vec<Option<Arc<CmMai
         let inbox = LcoreInbox { control: Arc::clone(control), lcore: port.lcore.index() };
         let connections = port.connections.as_ref().map_or(1, |connections| connections.max as usize);
         let call = match port.connections {
-            None => "making the eventfd of a port that reconnects",
+            None => "making the eventfd of a port with an address",
             Some(_) => "making the eventfd of a port with many connections",
         };
         let refused = system(plan, port.span, port.lcore, call, FREE_FDS);
         CmMailbox::new(inbox, place_on_lcore, connections).map(Arc::new).map_err(refused)
     };
-    let is_given = |port: &&verbline_plan::Port| port.reconnect || port.connections.is_some();
+    let by_address =
+        |port: &verbline_plan::Port| matches!(port.destination, Destination::Listen(_) | Destination::Connect(_));
+    let is_given = |port: &&verbline_plan::Port| by_address(port) || port.connections.is_some();
     plan.ports().iter().map(|port| Some(port).filter(is_given).map(mailbox).transpose()).collect()
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use verbline_mem::PoolCache;
 use verbline_plan::{
-    Consumer as ConsumerId, Destination, Lane, Lcore, LcoreId, Plan, PoolId, PortId, RingId, StageId, Target, WhenFull,
+    Consumer as ConsumerId, Lane, Lcore, LcoreId, Plan, PoolId, PortId, RingId, StageId, Target, WhenFull,
 };
 use verbline_ring::Waker;
 use verbline_verbs::Completions;
@@ -231,7 +231,6 @@ impl LcoreBuilder<'_> {
             sending,
             stats: self.stats.ports[id.index()].stats.clone(),
             health: Health::Up,
-            by_address: matches!(port.destination, Destination::Listen(_) | Destination::Connect(_)),
             inbox: None,
             reconnect: self.mailboxes[id.index()].clone().map(|mailbox| Reconnecting::new(mailbox, id.index() as u16)),
             changing: None,

@@ -17,7 +17,7 @@ use verbline_verbs::{
 
 use crate::connection::cm_mailbox::CmMailboxes;
 use crate::connection::connector::BACKLOG;
-use crate::connection::spec::{ConnectionSpec, LocalPort, Reconnect, Role, SharedOptions};
+use crate::connection::spec::{ConnectionSpec, LocalPort, Role, SharedOptions};
 use crate::errors::error::{Cause, EngineError, place};
 use crate::idle::wake_set::CqSource;
 use crate::lcore::poll_loop::LcoreParts;
@@ -107,6 +107,7 @@ pub(crate) fn connection_specs(
 ) -> Result<Vec<ConnectionSpec>, EngineError> {
     let mut specs = Vec::new();
     for port in plan.ports().iter().filter(|port| port.connections.is_none()) {
+        let Some(mailbox) = mailboxes[port.id.index()].clone() else { continue };
         let provider = provider(plan[port.device].provider);
         let role = match port.destination {
             Destination::Listen(address) => {
@@ -121,9 +122,7 @@ pub(crate) fn connection_specs(
         };
         let local = local_port(plan, port, &devices[port.device]);
         let maker = qps.makers[port.id.index()].take();
-        let mailbox = mailboxes[port.id.index()].clone();
-        let reconnect = maker.zip(mailbox).map(|(maker, mailbox)| Reconnect { maker, mailbox });
-        specs.push(ConnectionSpec { port: local, role, reconnect });
+        specs.push(ConnectionSpec { port: local, role, maker, mailbox });
     }
     Ok(specs)
 }

@@ -140,7 +140,7 @@ pub enum ConnectionState {
     /// The peer went away, and said so; with `reconnect = false` it stays disconnected for the rest
     /// of the run.
     Disconnected,
-    /// With `reconnect = false`: its queue pair is in the error state, for an unknown reason.
+    /// With `reconnect = false`: its queue pair has failed.
     Failed,
 }
 

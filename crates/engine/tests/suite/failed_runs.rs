@@ -7,6 +7,7 @@ use crate::common::peers::Peers;
 use crate::common::{PATIENCE, one_lcore, plan, registry, until};
 use verbline_engine::{ConnectionState, Ended, EngineError, Outputs, Registry, Running, Runtime, Stage, StageSpec};
 use verbline_mem::Batch;
+use verbline_verbs::expert::fault;
 
 /// Fails at its first packet.
 struct Fails;
@@ -71,6 +72,27 @@ fn the_other_end_of_a_failed_run_is_told_though_nobody_stops_it() {
         assert_eq!(report.connection("line").unwrap().state, ConnectionState::Connected);
         assert_eq!(report.packets.held, 0);
     }
+}
+
+// Regression: a peer that only receives heard of it at the end of the run.
+#[test]
+fn the_other_end_of_a_queue_pair_that_fails_for_good_is_told_at_once() {
+    let server = end("soft1", "listen = \"10.9.9.2:7035\"\nreconnect = false\nnext = \"drop\"", "");
+    let client = end("soft0", "connect = \"10.9.9.2:7035\"\nnext = \"drop\"", "");
+    let client = std::thread::spawn(move || client.start().unwrap());
+    let server = server.start().unwrap();
+    let client = client.join().unwrap();
+    assert!(fault::break_queue_pair(server.snapshot().port("line").unwrap().qpn));
+    let [told, failed] = [&client, &server].map(|end| {
+        let report = until(end, |report| report.connection("line").unwrap().ended_ns.is_some());
+        let line = report.connection("line").unwrap();
+        (line.state, line.reason.clone().unwrap())
+    });
+    assert_eq!(told, (ConnectionState::Reconnecting, "the peer disconnected".to_owned()));
+    assert!(failed.0 == ConnectionState::Failed && failed.1.starts_with("its queue pair failed: IBV_"), "{failed:?}");
+    client.stop().unwrap();
+    let error = server.stop().unwrap_err().to_string();
+    assert!(error.contains("port.line is down for good"), "{error}");
 }
 
 #[test]

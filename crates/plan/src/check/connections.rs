@@ -70,15 +70,19 @@ impl RawPort {
 
     /// Whether a lost connection by address is reconnected.
     pub(crate) fn reconnects(&self) -> bool {
-        self.reconnect.value && (self.listen.is_some() || self.connect.first.is_some())
+        self.reconnect.value && self.has_address()
     }
 
-    /// Queue pairs that may be released while the port goes on, each of which ends with a marker
-    /// work request: those of many connections, and the one that a reconnect replaces.
+    fn has_address(&self) -> bool {
+        self.listen.is_some() || self.connect.first.is_some()
+    }
+
+    /// Queue pairs that may be released before the run ends, each of which ends with a marker work
+    /// request: those of connections by address.
     pub(crate) fn markers(&self) -> u64 {
         match self.many() {
             Some(many) => many.value.into(),
-            None => self.reconnects().into(),
+            None => self.has_address().into(),
         }
     }
 

@@ -29,7 +29,7 @@ const OF_SHARING: u64 = 31 + 64 + 1;
 /// An lcore: its doorbell, its completion channel, the files that it sleeps on, and the flag that
 /// ends its connections.
 const OF_LCORE: u64 = 5;
-/// A port with one connection by address: its listener, and the mailbox of its reconnects.
+/// A port with one connection by address: its listener, and its mailbox.
 const OF_ADDRESS: u64 = 2;
 /// The same on a device's network: the name of its service, and a socket that asks for the path's
 /// MTU.

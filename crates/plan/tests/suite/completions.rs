@@ -8,8 +8,8 @@ use verbline_plan::{Loader, Plan};
 const PORTS: [(&str, u32); 7] = [
     // Two queue pairs that are each other's peers.
     ("peer = \"port.back\"\nrx_depth_wr = 20\ntx_depth_wr = 7", 27),
-    ("listen = \"10.9.9.1:1\"\nrx_depth_wr = 20\ntx_depth_wr = 7\nreconnect = false", 27),
-    // A queue pair that a reconnect replaces ends with a work request of its own.
+    // A queue pair whose connection is lost ends with a work request of its own.
+    ("listen = \"10.9.9.1:1\"\nrx_depth_wr = 20\ntx_depth_wr = 7\nreconnect = false", 28),
     ("listen = \"10.9.9.1:1\"\nrx_depth_wr = 20\ntx_depth_wr = 7", 28),
     ("connect = \"10.9.9.1:1\"\nrx_depth_wr = 20\ntx_depth_wr = 7\nops_depth_wr = 5", 33),
     // So does each of many connections, and each bad block that a key found may wait to be

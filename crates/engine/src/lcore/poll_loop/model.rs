@@ -158,8 +158,8 @@ fn run(shape: &Shape, tape: Vec<u8>) {
     let hold = Hold { world: Rc::new(RefCell::new(world)), start: Instant::now() };
     let (port, address) = ("port".to_owned(), "10.9.9.1:1".parse().unwrap());
     let line = Call { ending, hold: hold.clone() };
-    let (manager, lcore) = (hold.clone(), Some(lcore));
-    let supervisor = Supervisor { port, address, manager, lcore, status, stop, clock };
+    let (manager, reconnects) = (hold.clone(), true);
+    let supervisor = Supervisor { port, address, manager, reconnects, lcore, status, stop, clock };
     let line = supervisor.run(line).expect("it ends with a connection");
     hold.world.borrow_mut().check_sums();
     drop(line);

@@ -79,7 +79,7 @@ impl Port {
             inbox.post(Notice::PortDown { port: usize::from(self.qp.tag()) });
             // The other end of a port without an address is a port of the same plan, or none: it
             // cannot come back.
-            if !self.by_address {
+            if self.reconnect.is_none() {
                 inbox.control.update(|progress| progress.lost_ports.push(self.index.into()));
             }
         }

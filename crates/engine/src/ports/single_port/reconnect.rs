@@ -59,11 +59,14 @@ impl Port {
     }
 
     /// Brings the queue pair to ERR: all posted work requests complete, after those that have
-    /// completed already. `lost`: the supervisor knows the reason.
+    /// completed already. `lost`: the supervisor knows the reason; otherwise it hears of the
+    /// failure, and tells the peer.
     fn begin_release(&mut self, lost: bool, now_ns: Tick) {
         let Some(side) = self.reconnect.as_mut().filter(|side| side.release == Release::No) else { return };
         side.release = Release::Begun { left_ns: RELEASE.as_nanos() as u64, seen_ns: now_ns };
-        self.go_down(Health::Down, DownReason::LOST);
+        if lost {
+            self.go_down(Health::Down, DownReason::LOST);
+        }
         self.qp.start_drain(&self.name);
         if let Some(side) = self.reconnect.as_ref().filter(|_| !lost) {
             let (connection, down_reason) = (side.connection, self.stats.down_reason.value());
