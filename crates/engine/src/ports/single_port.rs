@@ -131,11 +131,13 @@ impl Port {
         }
     }
 
-    /// Whether a send is out whose completion will come.
+    /// Whether a send is out whose completion will come. The release of a queue pair waits for its
+    /// own.
     pub(crate) fn awaits_completion(&self) -> bool {
         let by_packet = self.sending.as_ref().filter(|sending| !sending.operates);
         let every_wr = by_packet.map_or(1, |sending| sending.signal_every_wr as usize);
-        self.health == Health::Up && self.qp.awaits_completion(every_wr, by_packet.is_none())
+        let is_released = self.health == Health::Down && self.reconnect.is_some();
+        !is_released && self.qp.awaits_completion(every_wr, by_packet.is_none())
     }
 
     /// Fills the receive queue, as far as the pool has packets. Returns true if it posted

@@ -87,33 +87,42 @@ fn node(stage: Box<dyn Stage>, stats: Shared<StageStats>, sink: usize, operates:
     })
 }
 
-/// A port without an address has failed in the drain, with an operation posted. Regression: the run
-/// was over before its queue pair had flushed it.
+/// A port without an address has failed in the drain, with an operation or a packet posted.
+/// Regression: the run was over before its queue pair had flushed it.
 #[test]
-fn a_drain_waits_for_the_operations_of_a_port_that_is_down() {
+fn a_drain_waits_for_the_work_of_a_port_that_is_down() {
     const POLLS_MAX: usize = 5_000;
-    for is_flushed in [true, false] {
+    for (operates, is_flushed) in [(true, true), (true, false), (false, true), (false, false)] {
         let rig = Rig::new(8);
         let source = rig.source();
         let depths = Depths { tx_wr: 8, rx_wr: 1, signal_every_wr: 1 };
         let mut qp = rig.pd.create_qp(&Rig::spec(&source.cq, Transport::Rc, depths, 0)).unwrap();
         rig.bring_up(&mut qp);
         let qpn = qp.qpn();
-        let port = port(0, qp, None, Some(Sending::new(1, 1, 4).with_operations(4)), None);
+        let sending = Sending::new(1, 1, 4);
+        let sending = if operates { sending.with_operations(4) } else { sending };
+        let port = port(0, qp, None, Some(sending), None);
         let port_stats = Shared::clone(&port.stats);
-        let queue = Box::new(operation_queue(Shared::clone(&port_stats), 4));
-        let sinks = vec![Sink::new(4, DropReason::TxFull, SinkStats::Operations(queue))];
+        let sink_stats = match operates {
+            true => SinkStats::Operations(Box::new(operation_queue(Shared::clone(&port_stats), 4))),
+            false => SinkStats::Port(Shared::clone(&port_stats)),
+        };
+        let sinks = vec![Sink::new(4, DropReason::TxFull, sink_stats)];
         let (waker, doorbell) = verbline_ring::doorbell().unwrap();
         let control = Arc::new(Control::new(vec![waker]));
         let (budget, stage) = (Budget::none(IdlePolicy::Poll), Box::new(Silent));
         let parts = Parts { budget, ports: vec![port], sinks, stage, source: Some(source), doorbell, burst: 4 };
         let (mut lcore, stats) = rig.lcore(&control, parts);
         let back = Arc::<AtomicUsize>::default();
-        lcore.nodes = vec![node(Box::new(Operates(Arc::clone(&back))), Shared::clone(&stats), 1, true)];
-        let packet = lcore.state.ctx.caches[0].get().unwrap();
-        let (queue, _) = lcore.state.operations_at(1).unwrap();
-        queue.add_user(Shared::clone(&stats));
-        queue.accept(&stats, 0, [Operation::write(packet, Remote { addr: 4096, rkey: 7 })]).unwrap();
+        lcore.nodes = vec![node(Box::new(Operates(Arc::clone(&back))), Shared::clone(&stats), 1, operates)];
+        let mut packet = lcore.state.ctx.caches[0].get().unwrap();
+        assert!(packet.set_len(8));
+        if let Some((queue, _)) = lcore.state.operations_at(1) {
+            queue.add_user(Shared::clone(&stats));
+            queue.accept(&stats, 0, [Operation::write(packet, Remote { addr: 4096, rkey: 7 })]).unwrap();
+        } else {
+            assert!(lcore.state.ctx.sinks[1].push(packet));
+        }
 
         let (ends, time, mut quiet, mut polls) = (Arc::clone(&control), rig.time.clone(), None, 0);
         rig.script.on_poll(move |queues| {
@@ -136,8 +145,15 @@ fn a_drain_waits_for_the_operations_of_a_port_that_is_down() {
         lcore.run().unwrap();
         let undelivered = control.with(|progress| progress.undelivered);
         lcore.tear_down(|stage, said| panic!("{stage}: {said}"));
-        let figures = [back.load(Ordering::Relaxed), undelivered, port_stats.drops.count(DropReason::Stopped) as usize];
-        assert_eq!(figures, if is_flushed { [1, 0, 0] } else { [0, 1, 1] }, "is_flushed: {is_flushed}");
+        let [stopped, failed] = [DropReason::Stopped, DropReason::SendError].map(|why| port_stats.drops.count(why));
+        let figures = (back.load(Ordering::Relaxed), undelivered, stopped, failed);
+        let expected = match (operates, is_flushed) {
+            (true, true) => (1, 0, 0, 0),
+            (true, false) => (0, 1, 1, 0),
+            (false, true) => (0, 0, 0, 1),
+            (false, false) => (0, 1, 0, 0),
+        };
+        assert_eq!(figures, expected, "operates: {operates}, is_flushed: {is_flushed}");
     }
 }
 

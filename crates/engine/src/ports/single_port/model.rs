@@ -17,7 +17,7 @@ use verbline_verbs::scripted_device::Post;
 use verbline_verbs::{CompletionQueue, Completions, Status, Transport};
 
 use self::oracle::{Oracle, Shape, Word};
-use super::{Health, Port, STARVED_RETRY_NS};
+use super::{Port, STARVED_RETRY_NS};
 use crate::control::notice::Notice;
 use crate::control::run_control::{Control, LcoreInbox};
 use crate::lcore::completing::complete_runs;
@@ -246,7 +246,7 @@ impl World {
         assert_eq!((port.retry_ns(), port.is_settled(&self.lcore.ctx.sinks)), (oracle.retry_ns, oracle.is_settled()));
         assert_eq!(self.stage.drops.count(DropReason::StageFull), oracle.stage_full);
         assert_eq!(self.lcore.ctx.stats.taken.value(), oracle.taken);
-        if oracle.pending.is_empty() && oracle.health == Health::Up {
+        if oracle.pending.is_empty() {
             let will_come = oracle.sends.contains(&true);
             assert!(will_come || !port.awaits_completion(), "it waits for a completion that nobody was asked for");
             assert!(!will_come || !oracle.ended || port.awaits_completion(), "it does not wait for what was sent last");
