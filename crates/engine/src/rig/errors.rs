@@ -35,7 +35,12 @@ impl Subscriber for Errors {
 /// Returns how many errors `what` logs, on this thread.
 pub(crate) fn errors_of(what: impl FnOnce()) -> usize {
     let count = Arc::new(AtomicUsize::new(0));
-    tracing::subscriber::with_default(Errors(Arc::clone(&count)), what);
+    tracing::subscriber::with_default(Errors(Arc::clone(&count)), || {
+        // Another thread that logs for the first time, as this subscriber is made, may have noted
+        // that nobody wants what it logs.
+        tracing::callsite::rebuild_interest_cache();
+        what();
+    });
     // Relaxed: as above.
     count.load(Ordering::Relaxed)
 }
