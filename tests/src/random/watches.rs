@@ -217,6 +217,9 @@ impl Writer {
         loop {
             let open: Vec<usize> = (0..far.len()).filter(|at| is_left(&far[*at])).collect();
             if open.is_empty() {
+                // Those that don't hang up stay open, also if the stage has not read all of them.
+                let rest = far.into_iter().filter_map(|(stream, ..)| stream);
+                shared.far.lock().unwrap_or_else(PoisonError::into_inner).extend(rest);
                 return late;
             }
             // Several are ready at once.
