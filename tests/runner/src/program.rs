@@ -174,11 +174,16 @@ impl Part {
 
     /// Reads the program's output until it ends, or hangs.
     fn follow(&mut self, limits: &Limits) -> Result<(), Error> {
-        let mut ended = false;
+        let (mut ended, mut was_over) = (false, false);
         while !ended {
             match self.output.recv_timeout(Duration::from_millis(200)) {
                 Ok(bytes) => self.take(&bytes),
-                Err(RecvTimeoutError::Timeout) => ended = matches!(self.child.try_wait(), Ok(Some(_))),
+                // Its last words may still be on their way; a child of it may keep its output open
+                // for ever.
+                Err(RecvTimeoutError::Timeout) => {
+                    ended = was_over;
+                    was_over = matches!(self.child.try_wait(), Ok(Some(_)));
+                }
                 Err(RecvTimeoutError::Disconnected) => ended = true,
             }
             if limits.interrupted.load(Ordering::Relaxed) {
