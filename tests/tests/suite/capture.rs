@@ -169,7 +169,9 @@ fn a_full_disk_a_signal_and_a_pipe_end_a_capture_and_the_run_goes_on() {
 #[test]
 fn a_run_with_the_address_space_of_its_sum_is_captured_and_traced() {
     let folder = tempfile::tempdir().unwrap();
-    let run = endless(folder.path(), &[]).start_behind(limited_mappings(address_space_sum()));
+    // On pages of which the sum is.
+    let run = endless(folder.path(), &["--set", "pool.packets.pages=4KiB"]);
+    let run = run.start_behind(limited_mappings(address_space_sum()));
     await_run(folder.path());
     for words in [&["capture", "-w", "/dev/null", "--force", "--count", "100"][..], &["trace", "--for", "100ms"]] {
         let looked = look(folder.path(), words);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use nvme_load::NvmeLoad;
 use serde_json::{Map, Value};
 use verbline::cli::App;
-use verbline::engine::Running;
+use verbline::engine::{PortReport, Running};
 use verbline_tests::two_lcores;
 
 use crate::common::liar::{Asked, BLOCK, Lies, Serving};
@@ -138,6 +138,27 @@ fn two_lcores_a_stall_at_the_end_lowers_the_rate() {
     );
 }
 
+/// Waits until a command is under way that nobody answers.
+#[track_caller]
+fn await_unanswered(running: &Running) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let capsules = || {
+        let report = running.snapshot();
+        let all = |count: fn(&PortReport) -> u64| report.ports.iter().map(count).sum::<u64>();
+        [all(|port| port.tx_packets), all(|port| port.rx_packets)]
+    };
+    let mut before = capsules();
+    loop {
+        std::thread::sleep(Duration::from_millis(20));
+        let now = capsules();
+        if now == before && now[0] > now[1] {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{now:?}");
+        before = now;
+    }
+}
+
 /// Regression: a target that vanished so late that its connections ended in the drain left a run
 /// that had succeeded.
 #[test]
@@ -145,6 +166,7 @@ fn two_lcores_a_target_that_vanishes_as_the_run_stops_fails_it() {
     let Some((load, running, serving)) = begun(7970, HONEST, LONG_MS) else { return };
     goes_on(&running, 60);
     serving.go_deaf();
+    await_unanswered(&running);
     let observer = running.observer();
     let report = std::thread::scope(|scope| {
         scope.spawn(|| {
