@@ -157,6 +157,11 @@ impl Destination {
         }
     }
 
+    /// Whether the port's connection is made by an address.
+    pub fn is_by_address(self) -> bool {
+        matches!(self, Destination::Listen(_) | Destination::Connect(_))
+    }
+
     /// The group, if the destination is one.
     pub fn group(self) -> Option<Group> {
         match self {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use verbline_mem::KernelNodes;
-use verbline_plan::{Destination, IdlePolicy, Lack, Note, Plan, StageId};
+use verbline_plan::{IdlePolicy, Lack, Note, Plan, StageId};
 use verbline_ring::fence::{self, Mechanism};
 use verbline_ring::{Sleeper, Waker};
 
@@ -218,9 +218,7 @@ fn mailboxes(plan: &Plan, control: &Arc<Control>) -> Result<Vec<Option<Arc<CmMai
         let refused = system(plan, port.span, port.lcore, call, FREE_FDS);
         CmMailbox::new(inbox, place_on_lcore, connections).map(Arc::new).map_err(refused)
     };
-    let by_address =
-        |port: &verbline_plan::Port| matches!(port.destination, Destination::Listen(_) | Destination::Connect(_));
-    let is_given = |port: &&verbline_plan::Port| by_address(port) || port.connections.is_some();
+    let is_given = |port: &&verbline_plan::Port| port.destination.is_by_address() || port.connections.is_some();
     plan.ports().iter().map(|port| Some(port).filter(is_given).map(mailbox).transpose()).collect()
 }
 

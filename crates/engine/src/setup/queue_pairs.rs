@@ -81,7 +81,7 @@ pub(crate) fn connect(
     let peers = Peers { plan, devices, endpoints };
     for port in lcores.iter_mut().flat_map(|lcore| &mut lcore.ports) {
         let declared = &plan.ports()[usize::from(port.index)];
-        if matches!(declared.destination, Destination::Listen(_) | Destination::Connect(_)) {
+        if declared.destination.is_by_address() {
             continue;
         }
         let named = peers.bring_up(declared, &mut port.qp).map_err(|source| EngineError::Connect {

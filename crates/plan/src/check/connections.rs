@@ -32,7 +32,7 @@ impl RawPort {
 
     /// Whether its connections are made by an address, be it another port's.
     pub(crate) fn is_by_address(&self) -> bool {
-        self.listen.is_some() || self.connect.first.is_some() || self.shared.listen_with.is_some()
+        self.has_address() || self.shared.listen_with.is_some()
     }
 
     pub(crate) fn receives(&self) -> bool {

@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use crate::choices::{Destination, Transport};
+use crate::choices::Transport;
 use crate::diag::diagnostics::Diagnostics;
 use crate::diag::sink::Sink;
 use crate::ids::PortId;
@@ -156,7 +156,7 @@ fn values(port: &Port) -> [(&'static str, Option<u32>); 13] {
 
 /// How a port takes `key`; `to`: `None` leaves the key to the connection manager, if there is one.
 fn taking(key: &str, to: Option<u32>, port: &Port) -> Result<Taking, Never> {
-    let by_address = matches!(port.destination, Destination::Listen(_) | Destination::Connect(_));
+    let by_address = port.destination.is_by_address();
     let is_agreed = match key {
         "max_rd_atomic" | "max_dest_rd_atomic" => true,
         "timeout" | "traffic_class" => to.is_none(),
