@@ -19,7 +19,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::Command;
 use std::time::Instant;
 
-use verbline_roce::cm::{Accept, Connect, Event, Limits, MANAGEMENT_QKEY, Manager, PortSpace, write_datagram};
+use verbline_roce::cm::{Accept, Connect, Event, Limits, MANAGEMENT_QKEY, Manager, PortSpace, packet_of};
 use verbline_roce::transport::{
     Arrival, Capacity, Icrc, Mtu, Peer, QueuePair, Receives, Receiving, Retries, Rights, Sending, Serving,
 };
@@ -120,7 +120,7 @@ impl End {
         self.manager.advance(now_ns);
         while let Some(outgoing) = self.manager.transmit() {
             let route = self.route(outgoing.to)?;
-            let len = write_datagram(&outgoing.mad, self.management_psn, &route, 0, &mut self.buffer);
+            let len = packet_of(&outgoing.mad, self.management_psn).write(&mut self.buffer, &route, 0);
             self.management_psn = self.management_psn.plus(1);
             self.send(&route, len)?;
         }

@@ -133,6 +133,9 @@ fn the_other_process() {
         _ => (Transport::Rc, terms()),
     };
     let mut side = side_of(transport, own, false);
+    if role == "behind-a-firewall" {
+        faults::let_pass_the_links_port_alone(own);
+    }
     let own = SocketAddr::new(side.context.address().unwrap(), 0);
     let mut listener = Listener::bind_for(Provider::Soft, own, terms.transport, 4).unwrap();
     println!("port={}", listener.local_addr().port());
@@ -152,7 +155,7 @@ fn the_other_process() {
     let [class, timeout, timer] = own_attr(&mut side);
     println!("attributes={class} {timeout} {timer}");
     match role {
-        "echo" | "unreliable" => echo(&mut side, &mut connection),
+        "echo" | "behind-a-firewall" | "unreliable" => echo(&mut side, &mut connection),
         "late" => {
             std::io::stdin().lines().next();
             side.send(b"late");

@@ -26,6 +26,8 @@ const OF_NETWORK: u64 = 7;
 /// Up to 31 processes may share a device's address: a channel to each, two from each and two more,
 /// and one for a request that is passed on.
 const OF_SHARING: u64 = 31 + 64 + 1;
+/// The peers of a device that have a socket of their own.
+const OF_PEERS: u64 = 16;
 /// An lcore: its doorbell, its completion channel, the files that it sleeps on, and the flag that
 /// ends its connections.
 const OF_LCORE: u64 = 5;
@@ -90,6 +92,7 @@ pub(crate) fn check(
         }
         if let Some(address) = &device.address {
             add(format!("device.{}", device.head.name), "its network", OF_NETWORK, address.span);
+            add(format!("device.{}", device.head.name), "peers on its network", OF_PEERS, address.span);
             add(format!("device.{}", device.head.name), "processes with its address", OF_SHARING, address.span);
         }
     }

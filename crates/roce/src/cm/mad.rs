@@ -5,7 +5,7 @@ use crate::cm::bits::{BODY_BYTES, Body};
 use crate::cm::notices::{Disconnect, Disconnected, Ready, Reject, Wait};
 use crate::cm::reply::Reply;
 use crate::cm::request::Request;
-use crate::wire::{Bth, Deth, Packet, Psn, Qpn, Route, Segment};
+use crate::wire::{Bth, Deth, Packet, Psn, Qpn, Segment};
 
 /// The bytes of each message.
 pub const MAD_BYTES: usize = HEADER_BYTES + BODY_BYTES;
@@ -131,13 +131,8 @@ impl Mad {
 /// The Q_Key of queue pair 1, on every device.
 pub const MANAGEMENT_QKEY: u32 = 0x8001_0000;
 
-/// Writes a message as a datagram into `out`; returns its length. `psn` counts the datagrams that
-/// queue pair 1 sends; `ip_id` as in [`seal`](crate::wire::seal).
-///
-/// # Panics
-/// If `out` has no room for [`MAD_BYTES`] and
-/// [`HEADERS_MAX_BYTES`](crate::wire::HEADERS_MAX_BYTES).
-pub fn write_datagram(mad: &[u8; MAD_BYTES], psn: Psn, route: &Route, ip_id: u16, out: &mut [u8]) -> usize {
+/// The packet of a message. `psn` counts the packets that queue pair 1 sends.
+pub fn packet_of(mad: &[u8; MAD_BYTES], psn: Psn) -> Packet<'_> {
     let segment = Segment::Ud(Deth { qkey: MANAGEMENT_QKEY, source: Qpn::MANAGEMENT }, None);
-    Packet { bth: Bth::new(Qpn::MANAGEMENT, psn), segment, payload: mad }.write(out, route, ip_id)
+    Packet { bth: Bth::new(Qpn::MANAGEMENT, psn), segment, payload: mad }
 }

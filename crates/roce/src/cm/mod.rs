@@ -4,7 +4,7 @@
 //! The messages are management datagrams (MADs) of 256 bytes, from queue pair 1 to queue pair 1, as
 //! the kernel's `rdma_cm` sends and understands them. [`Mad`] reads and writes them, [`IpHeader`]
 //! is `rdma_cm`'s header of a request's private data, [`Manager`] makes and ends connections, and
-//! [`write_datagram`] wraps a message for the wire.
+//! [`packet_of`] wraps a message for the wire.
 //!
 //! ```
 //! use std::net::IpAddr;
@@ -48,7 +48,7 @@ mod request;
 
 pub use address::{IP_HEADER_BYTES, IpHeader, PortSpace};
 pub use connection::{Accept, CmDiscard, Connect, ConnectionId, Event, Limits, NoSuchConnection, Refused};
-pub use mad::{Addressee, MAD_BYTES, MANAGEMENT_QKEY, Mad, MadError, Message, write_datagram};
+pub use mad::{Addressee, MAD_BYTES, MANAGEMENT_QKEY, Mad, MadError, Message, packet_of};
 pub use manager::{Manager, Outgoing};
 pub use notices::{Disconnect, Disconnected, Ready, Reject, Rejected, Wait, reason};
 pub use reply::{REPLY_DATA_BYTES, Reply};

@@ -210,10 +210,20 @@ impl Engine {
     /// # Panics
     /// As for [`QueuePair::transmit`].
     pub fn transmit(&mut self, now_ns: u64, memory: &mut impl Memory, out: &mut [u8], ip_id: u16) -> Option<Transmit> {
+        self.transmit_unsealed(now_ns, memory, out).map(|sent| sent.sealed(out, ip_id))
+    }
+
+    /// Like [`transmit`](Self::transmit), but without the pad and the checksum, which
+    /// [`seal`](crate::wire::seal) adds: for a carrier that knows the identification only once it
+    /// knows the route.
+    ///
+    /// # Panics
+    /// As for [`QueuePair::transmit`].
+    pub fn transmit_unsealed(&mut self, now_ns: u64, memory: &mut impl Memory, out: &mut [u8]) -> Option<Transmit> {
         while let Some(place) = self.to_send.first() {
             let (mut transmit, mut has_more) = (None, false);
             if let Some(queue_pair) = &mut self.places[place] {
-                transmit = queue_pair.transmit(now_ns, memory, out, ip_id);
+                transmit = queue_pair.transmit_unsealed(now_ns, memory, out);
                 has_more = transmit.is_some() && queue_pair.may_transmit();
                 if !has_more {
                     queue_pair.rest();

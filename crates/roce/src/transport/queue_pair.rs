@@ -123,6 +123,11 @@ impl QueuePair {
         &self.counters
     }
 
+    /// Whether the peer has acknowledged a packet of this reliable queue pair.
+    pub fn was_acknowledged(&self) -> bool {
+        matches!(&self.mode, Mode::Rc(_, _, Some(requester)) if requester.was_acknowledged())
+    }
+
     /// Takes the incidents since the last call.
     pub(crate) fn take_incidents(&mut self) -> Option<Incidents> {
         self.counters.take_fresh()

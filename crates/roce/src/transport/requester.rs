@@ -88,6 +88,11 @@ impl Requester {
         self.mtu
     }
 
+    /// Whether the peer has acknowledged a packet.
+    pub(crate) fn was_acknowledged(&self) -> bool {
+        self.una > 0
+    }
+
     /// Whether packets are under way, or wait to be retransmitted.
     pub(crate) fn is_waiting(&self) -> bool {
         self.una < self.top || self.rnr_until_ns.is_some()

@@ -19,6 +19,13 @@ pub struct Transmit {
     pub len: usize,
 }
 
+impl Transmit {
+    /// Adds the pad and the checksum to a datagram that has none yet.
+    pub(crate) fn sealed(self, out: &mut [u8], ip_id: u16) -> Transmit {
+        Transmit { len: seal(out, self.len, &self.route, ip_id), ..self }
+    }
+}
+
 impl QueuePair {
     /// Writes the next datagram into `out`; `ip_id` as in [`seal`](crate::wire::seal). Returns none
     /// if there is nothing to send until something happens.
@@ -27,6 +34,18 @@ impl QueuePair {
     /// If `out` has no room for the queue pair's MTU and
     /// [`HEADERS_MAX_BYTES`](crate::wire::HEADERS_MAX_BYTES).
     pub fn transmit(&mut self, now_ns: u64, memory: &mut impl Memory, out: &mut [u8], ip_id: u16) -> Option<Transmit> {
+        self.transmit_unsealed(now_ns, memory, out).map(|sent| sent.sealed(out, ip_id))
+    }
+
+    /// Like [`transmit`](Self::transmit), but without the pad and the checksum, which
+    /// [`seal`](crate::wire::seal) adds: for a carrier that knows the identification only once it
+    /// knows the route.
+    pub(crate) fn transmit_unsealed(
+        &mut self,
+        now_ns: u64,
+        memory: &mut impl Memory,
+        out: &mut [u8],
+    ) -> Option<Transmit> {
         // The halves take turns, so that neither a long answer nor a long message blocks the other.
         // A message goes first: an acknowledgement behind it is shorter, and may leave by the same
         // call.
@@ -39,32 +58,32 @@ impl QueuePair {
                 self.write_request(now_ns, memory, out)
             };
             if let Some(written) = written {
-                return Some(self.sealed(written, out, ip_id));
+                return Some(self.counted(written));
             }
         }
         self.rest();
         None
     }
 
-    /// Like [`transmit`](Self::transmit), but writes only an acknowledgement of everything
-    /// received, for a queue pair that is about to be destroyed. A network card acknowledges
+    /// Writes an acknowledgement of everything received, for a queue pair that is about to be
+    /// destroyed; [`seal`](crate::wire::seal) adds its checksum. A network card acknowledges
     /// completed messages whatever its program does then; here the acknowledgement may still wait
     /// for a message to go with, or for a packet that asks.
     ///
     /// # Panics
     /// If `out` has no room for [`HEADERS_MAX_BYTES`](crate::wire::HEADERS_MAX_BYTES).
-    pub fn transmit_acknowledgement(&mut self, out: &mut [u8], ip_id: u16) -> Option<Transmit> {
+    pub fn transmit_acknowledgement(&mut self, out: &mut [u8]) -> Option<Transmit> {
         if let Mode::Rc(_, responder, _) = &mut self.mode {
             responder.acknowledge_all();
         }
         let written = if self.owes_acknowledgement() { self.write_answer(out) } else { None }?;
-        Some(self.sealed(written, out, ip_id))
+        Some(self.counted(written))
     }
 
-    /// Counts and returns the written datagram, with its checksum.
-    fn sealed(&mut self, (route, len): (Route, usize), out: &mut [u8], ip_id: u16) -> Transmit {
+    /// Counts and returns the written datagram.
+    fn counted(&mut self, (route, len): (Route, usize)) -> Transmit {
         self.counters.sent += 1;
-        Transmit { route, len: seal(out, len, &route, ip_id) }
+        Transmit { route, len }
     }
 
     /// Writes the responder's next datagram, without its checksum.

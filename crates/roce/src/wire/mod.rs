@@ -17,5 +17,5 @@ pub use extension::{AtomicExtension, AtomicOp, Deth, Reth, Syndrome};
 pub use header::{Bth, DEFAULT_PKEY, Psn, Qpn};
 pub use opcode::{Rc, ReadPart, Segment, SendEnd, Uc, WriteEnd};
 pub(crate) use packet::write_head;
-pub use packet::{HEADERS_MAX_BYTES, Malformed, Packet, read, seal};
+pub use packet::{HEADERS_MAX_BYTES, Malformed, Packet, read, seal, sealed_bytes};
 pub use route::{Addresses, ROCE_PORT, Route};

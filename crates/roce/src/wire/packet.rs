@@ -77,9 +77,18 @@ impl Packet<'_> {
     /// # Panics
     /// If `out` has no room for the payload and [`HEADERS_MAX_BYTES`].
     pub fn write(&self, out: &mut [u8], route: &Route, ip_id: u16) -> usize {
+        let len = self.write_unsealed(out);
+        seal(out, len, route, ip_id)
+    }
+
+    /// Writes the packet without its pad and ICRC, which [`seal`] adds; returns its length.
+    ///
+    /// # Panics
+    /// If `out` has no room for both.
+    pub fn write_unsealed(&self, out: &mut [u8]) -> usize {
         let head = write_head(&self.bth, &self.segment, self.payload.len(), out);
         out[head..head + self.payload.len()].copy_from_slice(self.payload);
-        seal(out, head + self.payload.len(), route, ip_id)
+        head + self.payload.len()
     }
 }
 
@@ -95,12 +104,18 @@ fn pad_of(payload: usize) -> usize {
     payload.next_multiple_of(WORD_BYTES) - payload
 }
 
-/// Ends a packet whose `len` bytes of headers and payload are in `out`: adds pad and ICRC. Returns
-/// the datagram's length. `ip_id` is the identification that the IPv4 header will have: 0 where the
-/// kernel sends unfragmentable datagrams, and the segment's index where it cuts them (GSO).
-pub fn seal(out: &mut [u8], len: usize, route: &Route, ip_id: u16) -> usize {
+/// The length of a datagram whose headers and payload have `len` bytes.
+pub fn sealed_bytes(len: usize) -> usize {
     // Headers are multiples of four bytes, so the pad completes the whole to the next multiple.
-    let padded = len + pad_of(len);
+    len + pad_of(len) + ICRC_BYTES
+}
+
+/// Ends a packet whose `len` bytes of headers and payload are in `out`: adds pad and ICRC. Returns
+/// the datagram's length. `ip_id` is the identification that the IPv4 header will have. Linux gives
+/// unfragmentable datagrams of an unconnected socket 0, and the segments that it cuts (GSO) their
+/// index; a connected socket's go on from a number of its own.
+pub fn seal(out: &mut [u8], len: usize, route: &Route, ip_id: u16) -> usize {
+    let padded = sealed_bytes(len) - ICRC_BYTES;
     out[len..padded].fill(0);
     let sum = icrc::compute(&out[..padded], route, ip_id);
     out[padded..padded + ICRC_BYTES].copy_from_slice(&sum.to_le_bytes());

@@ -2,6 +2,7 @@
 //! and they arrive all the same.
 
 use verbline_roce::transport::{Discard, Retries, ack_timeout_ns};
+use verbline_roce::wire::seal;
 use verbline_roce::wire::{Rc, Segment, Syndrome, WriteEnd};
 use verbline_roce::{Operation, Status};
 
@@ -254,8 +255,9 @@ fn who_is_about_to_go_acknowledges_what_has_not_asked() {
     let mut pair = begun(Retries::default(), 0);
     let mut out = [0; 512];
     let last_word = |pair: &mut Pair, out: &mut [u8]| {
-        let sent = pair.b.qp.transmit_acknowledgement(out, 0)?;
-        Some(Datagram { route: sent.route, bytes: out[..sent.len].to_vec() })
+        let sent = pair.b.qp.transmit_acknowledgement(out)?;
+        let len = seal(out, sent.len, &sent.route, 0);
+        Some(Datagram { route: sent.route, bytes: out[..len].to_vec() })
     };
     assert_eq!(last_word(&mut pair, &mut out), None, "all is acknowledged");
     for id in 1..3 {

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use proptest::prelude::*;
 use verbline_roce::cm::{
     Connect, Disconnect, Disconnected, IpHeader, MAD_BYTES, Mad, MadError, Message, Path, PortSpace, Ready, Reject,
-    Rejected, Reply, Request, Wait, write_datagram,
+    Rejected, Reply, Request, Wait, packet_of,
 };
 use verbline_roce::transport::Mtu;
 use verbline_roce::wire::{self, Deth, HEADERS_MAX_BYTES, Psn, Qpn, Route, Segment};
@@ -172,7 +172,7 @@ fn a_request_has_its_fields_where_the_kernel_has_them() {
 
 pub(crate) fn datagram(mad: &Mad, route: &Route) -> Vec<u8> {
     let mut out = vec![0; MAD_BYTES + HEADERS_MAX_BYTES];
-    let len = write_datagram(&mad.to_bytes(), Psn::new(3), route, 0, &mut out);
+    let len = packet_of(&mad.to_bytes(), Psn::new(3)).write(&mut out, route, 0);
     out.truncate(len);
     out
 }

@@ -186,7 +186,7 @@ fn took_one(header: &mut libc::mmsghdr, bytes: std::ffi::c_long) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::socket::Run;
+    use crate::wire::run::Run;
     use crate::wire::socket::tests::pair;
     use std::net::UdpSocket;
     use verbline_roce::transport::Mtu;

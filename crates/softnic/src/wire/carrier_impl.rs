@@ -6,10 +6,13 @@ use crate::data_path::poster::{Poster, Refused};
 use crate::objects::fabric;
 use crate::objects::guards::Pinned;
 use crate::objects::qp::Qp;
+use crate::objects::qp_table::Transport;
 use crate::queues::NOT_ESTABLISHED;
 use crate::queues::wr::SendWr;
 use crate::wire::device_wire::Wire;
 use crate::wire::groups::address_of_group;
+use crate::wire::peer_socket::PeerSocket;
+use crate::wire::poll_turn::Inner;
 use crate::wire::queue_pair;
 use crate::wire::{address_of, gid_of};
 use std::ffi::c_int;
@@ -19,13 +22,43 @@ use std::sync::atomic::Ordering;
 use verbline_roce::transport::QueuePair;
 use verbline_roce::wire::Addresses;
 
+impl Wire {
+    /// A socket for the peer of a queue pair that is being connected, if it would be the first. Not
+    /// under the lock: the kernel may have to ask for the peer's link address first. A peer that it
+    /// can't be made for is served by the link's own.
+    fn new_socket(&self, qp: &Qp, to: IpAddr) -> Option<PeerSocket> {
+        let is_wanted = qp.transport == Transport::Rc && self.lock().outbox.peers.wants(to);
+        is_wanted.then(|| PeerSocket::open(self.link.own(), to).ok()).flatten()
+    }
+
+    /// Applies a queue pair's changed attributes. With another peer, or if it is to, its packets
+    /// leave by the link's own socket from now on.
+    fn change_path(&self, inner: &mut Inner, qp: &Qp, by_own: bool) {
+        let addresses = queue_pair::leads_to(qp, self);
+        let (own, Some(port)) = (self.link.own().port(), inner.queue_pairs.port(qp.qpn)) else { return };
+        let stays =
+            !by_own && addresses.is_none_or(|addresses| inner.outbox.peers.is_port_to(port, addresses.destination()));
+        if !stays {
+            inner.leave_peer(port);
+            inner.queue_pairs.set_port(qp.qpn, own);
+        }
+        let port = if stays { port } else { own };
+        inner.queue_pairs.with(qp.qpn, |made| queue_pair::change(qp, addresses, port, made));
+    }
+}
+
 impl Carrier for Wire {
     fn connect(&self, qp: &Qp) -> bool {
-        let made = queue_pair::leads_to(qp, self)
-            .and_then(|addresses| queue_pair::open(qp, addresses, self.link.own().port()));
-        let Some(made) = made else { return false };
+        let Some(addresses) = queue_pair::leads_to(qp, self) else { return false };
+        let (own, new) = (self.link.own(), self.new_socket(qp, addresses.destination()));
         let mut inner = self.lock();
-        let is_added = inner.queue_pairs.add(qp, made);
+        let is_reliable = qp.transport == Transport::Rc;
+        let port = if is_reliable { inner.outbox.peers.join(addresses.destination(), new) } else { own.port() };
+        let made = queue_pair::open(qp, addresses, port);
+        let is_added = made.is_some_and(|made| inner.queue_pairs.add(qp, made, port));
+        if !is_added {
+            inner.leave_peer(port);
+        }
         if is_added {
             // Release, as in `modify`. No queue pair of this process expects this word; nothing is
             // taken in while the lock is held.
@@ -35,13 +68,16 @@ impl Carrier for Wire {
     }
 
     fn start(&self, qp: &Qp) {
-        self.lock().queue_pairs.with(qp.qpn, |made| queue_pair::start(qp, made));
+        let mut inner = self.lock();
+        inner.queue_pairs.with(qp.qpn, |made| queue_pair::start(qp, made));
+        // Without time-outs nothing tells that a firewall takes what a peer's socket sends.
+        if qp.attributes().copied().timeout == 0 {
+            self.change_path(&mut inner, qp, true);
+        }
     }
 
     fn change(&self, qp: &Qp) {
-        let addresses = queue_pair::leads_to(qp, self);
-        let port = self.link.own().port();
-        self.lock().queue_pairs.with(qp.qpn, |made| queue_pair::change(qp, addresses, port, made));
+        self.change_path(&mut self.lock(), qp, false);
     }
 
     fn hold(&self, qp: &Qp) -> bool {
@@ -70,7 +106,9 @@ impl Carrier for Wire {
     fn remove(&self, qp: &Qp) {
         let mut inner = self.lock();
         inner.acknowledge(qp.qpn);
+        let port = inner.queue_pairs.port(qp.qpn);
         inner.queue_pairs.remove(qp.qpn);
+        port.into_iter().for_each(|port| inner.leave_peer(port));
     }
 
     fn post<'a>(&self, poster: Poster<'_>, list: SendWr<'a>, errors: &mut Errors) -> Result<(), Refused<'a>> {

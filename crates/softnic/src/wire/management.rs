@@ -12,7 +12,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use verbline_roce::cm::{
     Accept, Addressee, Connect, ConnectionId, Event, IP_HEADER_BYTES, IpHeader, Limits, MANAGEMENT_QKEY, Mad, Manager,
-    PortSpace, Refused, Request, reason, write_datagram,
+    PortSpace, Refused, Request, packet_of, reason,
 };
 use verbline_roce::transport::Mtu;
 use verbline_roce::wire::{Addresses, Psn, Qpn, Route};
@@ -269,13 +269,13 @@ impl Management {
         self.manager.has_messages()
     }
 
-    /// Writes the next message to be sent.
-    pub(super) fn transmit(&mut self, out: &mut [u8], ip_id: u16) -> Option<(Route, usize)> {
+    /// Writes the next message to be sent, without its checksum.
+    pub(super) fn transmit(&mut self, out: &mut [u8]) -> Option<(Route, usize)> {
         loop {
             let outgoing = self.manager.transmit()?;
             let Some(addresses) = Addresses::new(self.own.ip(), outgoing.to) else { continue };
             let route = Route { addresses, source_port: self.own.port(), traffic_class: 0 };
-            let len = write_datagram(&outgoing.mad, self.psn, &route, ip_id, out);
+            let len = packet_of(&outgoing.mad, self.psn).write_unsealed(out);
             self.psn = self.psn.plus(1);
             return Some((route, len));
         }

@@ -43,7 +43,7 @@ pub(crate) struct Inner {
     /// The receive calls of the device's own socket.
     asking: Asking,
     pub(super) groups: Groups,
-    outbox: Outbox,
+    pub(super) outbox: Outbox,
     /// The number of the next datagram of UD.
     datagram_psn: Psn,
     /// Turns taken by pollers.
@@ -72,7 +72,7 @@ impl Inner {
             arrivals: Arrivals::new(),
             asking: Asking::first(),
             groups: Groups::default(),
-            outbox: Outbox::new(own.port()),
+            outbox: Outbox::new(own),
             datagram_psn: Psn::new(management::random()),
             polls: 0,
             has_kept_back: false,
@@ -195,8 +195,8 @@ impl Inner {
     /// Sends the acknowledgement that a queue pair kept back before it goes, so that its peer
     /// learns that its messages have arrived.
     pub(super) fn acknowledge(&mut self, qpn: u32) {
-        let Some((room, ip_id)) = self.outbox.made_room(&self.link) else { return };
-        let sent = self.queue_pairs.with(qpn, |made| made.transmit_acknowledgement(room, ip_id)).flatten();
+        let Some(room) = self.outbox.made_room(&self.link) else { return };
+        let sent = self.queue_pairs.with(qpn, |made| made.transmit_acknowledgement(room)).flatten();
         if let Some(sent) = sent {
             self.outbox.add(&sent.route, sent.len);
             self.outbox.flush(&self.link);
@@ -205,18 +205,24 @@ impl Inner {
 
     /// Adds a datagram of UD to the next ones to be sent.
     pub(super) fn add_datagram(&mut self, datagram: &Outgoing<'_>, addresses: Addresses) {
-        let Some((room, ip_id)) = self.outbox.made_room(&self.link) else { return };
+        let Some(room) = self.outbox.made_room(&self.link) else { return };
         let route = Route { addresses, source_port: self.link.own().port(), traffic_class: datagram.traffic_class };
         let bth = Bth { solicited: datagram.solicited, ..Bth::new(Qpn::new(datagram.to), self.datagram_psn) };
         let deth = Deth { qkey: datagram.qkey, source: Qpn::new(datagram.from) };
         let segment = Segment::Ud(deth, datagram.immediate);
-        let len = Packet { bth, segment, payload: datagram.payload }.write(room, &route, ip_id);
+        let len = Packet { bth, segment, payload: datagram.payload }.write_unsealed(room);
         self.datagram_psn = self.datagram_psn.plus(1);
         self.outbox.add(&route, len);
     }
 
     pub(super) fn send_datagrams(&mut self) {
         self.outbox.flush(&self.link);
+    }
+
+    /// Takes leave of a queue pair's UDP port, once everything was sent by it.
+    pub(super) fn leave_peer(&mut self, port: u16) {
+        self.outbox.flush(&self.link);
+        self.outbox.peers.leave(port);
     }
 
     /// Sends waiting packets, up to a bound.
@@ -230,19 +236,28 @@ impl Inner {
         // A program that waits for an answer mostly has nothing to send.
         self.has_more = self.queue_pairs.engine.may_transmit();
         if self.has_more {
+            // A time-out may have another socket send again.
+            self.publish();
             self.send_packets(now_ns, pinned);
         }
-        self.queue_pairs.publish(&self.link.incidents);
+        self.publish();
         // Unreliable sends complete by being sent, and some fail; later work requests are then
         // flushed.
         self.queue_pairs.complete(pinned, errors);
     }
 
+    /// Publishes incidents. A queue pair that sends or gets something again, and never got an
+    /// acknowledgement, may be behind a firewall that its peer's socket doesn't pass.
+    fn publish(&mut self) {
+        let peers = &mut self.outbox.peers;
+        self.queue_pairs.publish(&self.link.incidents, |port| peers.give_up(port));
+    }
+
     fn send_packets(&mut self, now_ns: u64, pinned: Pinned<'_>) {
         let mut memory = Keys(pinned);
         for _ in 0..SENT_MAX {
-            let Some((room, ip_id)) = self.outbox.room() else { break };
-            let Some(sent) = self.queue_pairs.engine.transmit(now_ns, &mut memory, room, ip_id) else {
+            let Some(room) = self.outbox.room() else { break };
+            let Some(sent) = self.queue_pairs.engine.transmit_unsealed(now_ns, &mut memory, room) else {
                 self.has_more = false;
                 break;
             };
@@ -257,9 +272,9 @@ impl Inner {
     /// Sends the messages of connection management. Needs no memory.
     pub(super) fn say(&mut self) {
         while self.management.has_messages()
-            && let Some((room, ip_id)) = self.outbox.room()
+            && let Some(room) = self.outbox.room()
         {
-            let Some((route, len)) = self.management.transmit(room, ip_id) else { break };
+            let Some((route, len)) = self.management.transmit(room) else { break };
             self.outbox.add(&route, len);
         }
         self.outbox.flush(&self.link);
@@ -269,8 +284,8 @@ impl Inner {
     }
 }
 
-/// A run received at `to`: its sender, its arrival, and its datagrams except those that are too
-/// long, which are counted. `None` if its sender is of another family.
+/// A run received at `to`: its sender, its arrival, and its datagrams except empty ones and those
+/// that are too long, which are counted. `None` if its sender is of another family.
 fn came<'a>(
     arrivals: &'a Arrivals,
     link: &'a Link,
@@ -282,7 +297,8 @@ fn came<'a>(
         if datagram.is_none() {
             link.counters.truncated.add(1);
         }
-        datagram
+        // A peer's socket learns its number by empty ones.
+        datagram.filter(|datagram| !datagram.is_empty())
     });
     Some((from, arrived(from, to)?, whole))
 }

@@ -1,15 +1,9 @@
-//! The link: a UDP socket of one address, and batched sending by it.
-//!
-//! Guarantees: nothing blocks. A datagram that the kernel doesn't take is counted and lost, as on a
-//! network: the transport sends it again. Datagrams of one length to one address leave by one
-//! system call (GSO), whose segments have the IPv4 identifications 0, 1, 2 and so on. Datagrams
-//! sent by one such call, or combined by the network interface, are delivered together (GRO).
+//! The link: a UDP socket of one address, with its options, names and control messages.
 //!
 //! Uses libc: rustix, which the other crates use, has neither `recvmmsg(2)` nor the control
 //! messages of GSO.
 
-use crate::wire::calls;
-use crate::wire::counters::{LinkTallies, Published, Tally};
+use crate::wire::counters::{LinkTallies, Published};
 use crate::wire::descriptors::{Epoll, check, made};
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -126,7 +120,7 @@ fn bound(own: SocketAddr, shared: libc::c_int) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-fn set(socket: &impl AsRawFd, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
+pub(super) fn set(socket: &impl AsRawFd, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
     set_to(socket, level, name, &value)
 }
 
@@ -152,7 +146,7 @@ pub(super) union Name {
 }
 
 impl Name {
-    fn new(address: SocketAddr) -> (Name, libc::socklen_t) {
+    pub(super) fn new(address: SocketAddr) -> (Name, libc::socklen_t) {
         // SAFETY: integers, for which zero is a value.
         let mut name: Name = unsafe { zeroed() };
         match address {
@@ -196,19 +190,6 @@ impl Name {
     }
 }
 
-/// The most bytes of one system call's segments, and their most number (`UDP_MAX_SEGMENTS`).
-const RUN_BYTES_MAX: usize = 65_000;
-const RUN_SEGMENTS_MAX: usize = 64;
-
-/// One system call's segments: all of one length but the last, which may be shorter.
-pub(crate) struct Run<'a> {
-    pub(crate) to: SocketAddr,
-    /// DSCP and ECN, for the IP header.
-    pub(crate) traffic_class: u8,
-    pub(crate) bytes: &'a [u8],
-    pub(crate) segment_bytes: usize,
-}
-
 /// A control message and its value, padded to the alignment of the next.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -234,66 +215,28 @@ impl Control {
         usize::try_from(bytes).ok().filter(|bytes| is_told && *bytes > 0)
     }
 
+    /// The traffic class of a received datagram, if that is the message's kind.
+    #[cfg(test)]
+    pub(super) fn class(&self) -> libc::c_int {
+        // IPv4 reports one byte, IPv6 an integer.
+        match self.header.cmsg_len - size_of::<libc::cmsghdr>() {
+            1 => self.value[0].into(),
+            _ => libc::c_int::from_ne_bytes([self.value[0], self.value[1], self.value[2], self.value[3]]),
+        }
+    }
+
     /// A message with the length of the segments.
     pub(super) fn segments(bytes: usize) -> Control {
         Control::new(libc::SOL_UDP, libc::UDP_SEGMENT, (bytes as u16).to_ne_bytes())
     }
 
     /// A message with the traffic class for the IP header (ip(7), ipv6(7)).
-    fn traffic_class(class: u8, to: SocketAddr) -> Control {
+    pub(super) fn traffic_class(class: u8, to: SocketAddr) -> Control {
         let (level, kind) = match to {
             SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_TOS),
             SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
         };
         Control::new(level, kind, libc::c_int::from(class).to_ne_bytes())
-    }
-}
-
-impl Link {
-    /// Whether a run of `segments` segments in `bytes` bytes may have another one of `more` bytes.
-    pub(crate) fn may_add(segments: usize, bytes: usize, more: usize) -> bool {
-        segments < RUN_SEGMENTS_MAX && bytes + more <= RUN_BYTES_MAX
-    }
-
-    /// Sends one run.
-    pub(crate) fn send(&self, run: &Run<'_>) {
-        let segments = run.bytes.len().div_ceil(run.segment_bytes.max(1));
-        let (mut name, name_bytes) = Name::new(run.to);
-        let mut vector = libc::iovec { iov_base: run.bytes.as_ptr().cast_mut().cast(), iov_len: run.bytes.len() };
-        let mut controls: [Control; 2] = [Control::segments(run.segment_bytes); 2];
-        let mut count = usize::from(segments > 1);
-        if run.traffic_class != 0 {
-            controls[count] = Control::traffic_class(run.traffic_class, run.to);
-            count += 1;
-        }
-        self.counters.send_calls.add(1);
-        let socket = self.socket.as_fd();
-        let sent = if count == 0 {
-            // A call with fewer arguments is faster.
-            // SAFETY: a local, with its length.
-            unsafe { calls::sendto(socket, run.bytes, (&raw const name).cast(), name_bytes) }
-        } else {
-            // SAFETY: integers and pointers, for which zero is a value.
-            let mut header: libc::msghdr = unsafe { zeroed() };
-            (header.msg_name, header.msg_namelen) = ((&raw mut name).cast(), name_bytes);
-            (header.msg_iov, header.msg_iovlen) = (&raw mut vector, 1);
-            (header.msg_control, header.msg_controllen) = (controls.as_mut_ptr().cast(), count * size_of::<Control>());
-            // SAFETY: the header points to locals, and to borrowed bytes; the call reads them.
-            unsafe { calls::sendmsg(socket, &raw const header) }
-        };
-        let count = if sent >= 0 { &self.counters.sent } else { self.counters.of_error(&io::Error::last_os_error()) };
-        count.add(segments as u64);
-    }
-}
-
-impl LinkTallies {
-    fn of_error(&self, error: &io::Error) -> &Tally {
-        match error.raw_os_error() {
-            Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => &self.full,
-            Some(libc::EMSGSIZE) => &self.too_long,
-            Some(libc::EPERM | libc::EACCES) => &self.refused,
-            _ => &self.failed,
-        }
     }
 }
 
@@ -311,68 +254,5 @@ pub(super) mod tests {
     pub(in crate::wire) fn address(last: u8) -> SocketAddr {
         let pid = std::process::id();
         (Ipv4Addr::new(127, 0x40 | (pid >> 8) as u8 & 0x3f, pid as u8, last), 4791).into()
-    }
-
-    /// The next datagram's length and the traffic class of its IP header.
-    fn next_class(link: &Link) -> (usize, libc::c_int) {
-        let (mut bytes, mut controls) = ([0u8; 2048], [Control::segments(0); 2]);
-        let mut vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-        // SAFETY: integers and pointers, for which zero is a value.
-        let mut header: libc::msghdr = unsafe { zeroed() };
-        (header.msg_iov, header.msg_iovlen) = (&raw mut vector, 1);
-        (header.msg_control, header.msg_controllen) = (controls.as_mut_ptr().cast(), size_of_val(&controls));
-        // SAFETY: the header points to locals, which the call may write.
-        let got = unsafe { libc::recvmsg(link.socket.as_raw_fd(), &raw mut header, libc::MSG_DONTWAIT) };
-        let len = usize::try_from(got).expect("a datagram has come");
-        assert!(header.msg_controllen >= size_of::<libc::cmsghdr>(), "the class is told");
-        let told = controls[0];
-        // IPv4 reports one byte, IPv6 an integer.
-        let class = match told.header.cmsg_len - size_of::<libc::cmsghdr>() {
-            1 => told.value[0].into(),
-            _ => libc::c_int::from_ne_bytes([told.value[0], told.value[1], told.value[2], told.value[3]]),
-        };
-        (len, class)
-    }
-
-    #[test]
-    fn the_traffic_class_of_a_run_is_in_the_ip_header_of_each_of_its_datagrams() {
-        let v6 = || {
-            let free = UdpSocket::bind("[::1]:0").expect("a port").local_addr().expect("bound");
-            Link::open(free).expect("just freed")
-        };
-        for [a, b] in [pair([3, 4]), [v6(), v6()]] {
-            let (level, kind) = match b.own {
-                SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_RECVTOS),
-                SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS),
-            };
-            set(&b.socket, level, kind, 1).expect("an option of ip(7)");
-            a.send(&Run { to: b.own(), traffic_class: 104, bytes: &[7; 1500], segment_bytes: 1000 });
-            a.send(&Run { to: b.own(), traffic_class: 0, bytes: &[7; 30], segment_bytes: 30 });
-            a.send(&Run { to: b.own(), traffic_class: 0xb9, bytes: &[7; 40], segment_bytes: 40 });
-            let got: Vec<_> = (0..4).map(|_| next_class(&b)).collect();
-            assert_eq!(got, [(1000, 104), (500, 104), (30, 0), (40, 0xb9)]);
-        }
-    }
-
-    /// Lost as on a network: the transport sends it again, or not.
-    #[test]
-    fn what_the_kernel_does_not_take_is_counted_by_its_reason_and_the_next_one_goes() {
-        let [a, b] = pair([7, 8]);
-        let send = |to: SocketAddr, bytes: &[u8]| {
-            a.send(&Run { to, traffic_class: 0, bytes, segment_bytes: bytes.len() });
-        };
-        // Longer than IPv4 permits; to the broadcast address, which needs permission; of another
-        // family.
-        send(b.own(), &[7; 65_600]);
-        send((Ipv4Addr::new(127, 255, 255, 255), 4791).into(), &[7; 30]);
-        send((Ipv6Addr::LOCALHOST, 4791).into(), &[7; 30]);
-        send(b.own(), &[7; 30]);
-        let counted = a.counters.values();
-        assert_eq!((counted.too_long, counted.refused, counted.failed, counted.sent), (1, 1, 1, 1), "{counted:?}");
-        // A full queue, which no test can cause at will.
-        for (code, of) in [(libc::EAGAIN, 0), (libc::ENOBUFS, 0), (libc::EPERM, 1), (libc::EMSGSIZE, 2)] {
-            let tally = [&a.counters.full, &a.counters.refused, &a.counters.too_long][of];
-            assert!(std::ptr::eq(a.counters.of_error(&io::Error::from_raw_os_error(code)), tally), "errno {code}");
-        }
     }
 }

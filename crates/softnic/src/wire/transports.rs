@@ -29,6 +29,8 @@ pub(super) struct Transports {
 struct Carried {
     /// The `wr_id` and opcode of its sends: by position, in a ring whose length is a power of two.
     sends: Box<[(u64, u32)]>,
+    /// The UDP port of its packets, which may be of its [peer's socket](crate::wire::peers).
+    port: u16,
     incidents: QpIncidents,
 }
 
@@ -37,12 +39,25 @@ impl Transports {
         Transports { engine: Engine::new(), carried: ByNumber::default() }
     }
 
-    /// Takes over a queue pair; returns false if its number is reserved or taken.
-    pub(super) fn add(&mut self, qp: &Qp, made: QueuePair) -> bool {
+    /// Takes over a queue pair with that UDP port; returns false if its number is reserved or
+    /// taken.
+    pub(super) fn add(&mut self, qp: &Qp, made: QueuePair, port: u16) -> bool {
         let ring = vec![(0, 0); (qp.cap.max_send_wr as usize).next_power_of_two()];
         let incidents = QpIncidents(Arc::new(Published::new()));
-        self.carried.insert(qp.qpn, Carried { sends: ring.into(), incidents });
+        self.carried.insert(qp.qpn, Carried { sends: ring.into(), port, incidents });
         self.engine.add(made).is_ok()
+    }
+
+    /// The UDP port of a queue pair's packets.
+    pub(super) fn port(&self, qpn: u32) -> Option<u16> {
+        self.carried.get(&qpn).map(|carried| carried.port)
+    }
+
+    /// Notes another UDP port of a queue pair's packets.
+    pub(super) fn set_port(&mut self, qpn: u32, port: u16) {
+        if let Some(carried) = self.carried.get_mut(&qpn) {
+            carried.port = port;
+        }
     }
 
     /// Removes a queue pair, with all its work requests.
@@ -101,13 +116,18 @@ impl Transports {
         Ok(())
     }
 
-    /// Publishes incidents since the last turn, mostly none.
-    pub(super) fn publish(&mut self, of_all: &Published) {
+    /// Publishes incidents since the last turn, mostly none. `doubt` gets the UDP port of each
+    /// queue pair that has sent or got something again, and never got an acknowledgement.
+    pub(super) fn publish(&mut self, of_all: &Published, mut doubt: impl FnMut(u16)) {
         let Some(all) = self.engine.take_new_incidents() else { return };
         of_all.publish(all);
         while let Some((qpn, all)) = self.engine.take_noted() {
             if let Some(carried) = self.carried.get(&qpn.number()) {
                 carried.incidents.0.publish(&all);
+                let is_again = all.timeouts > 0 || all.duplicates > 0;
+                if is_again && !self.engine.queue_pair(qpn).is_some_and(QueuePair::was_acknowledged) {
+                    doubt(carried.port);
+                }
             }
         }
     }

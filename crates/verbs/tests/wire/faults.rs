@@ -1,7 +1,9 @@
 //! Faults shorter than the retries cost time and nothing else: a peer that pauses, and whose socket
-//! has no space for packets meanwhile.
+//! has no space for packets meanwhile; and a firewall that doesn't let pass all of a peer's ports.
 
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::mem::ManuallyDrop;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::time::Instant;
 
 use verbline_verbs::connection::{ConnectOptions, resolve};
@@ -10,7 +12,7 @@ use verbline_verbs::{Access, Provider, SendOptions, Status};
 
 use crate::common::{self, PATIENCE, message};
 use crate::other::Other;
-use crate::{REGION_BYTES, finish, own, side, terms};
+use crate::{BURST, REGION_BYTES, connect, finish, own, side, terms};
 
 /// A second per retry, seven retries: they are not over before the peer goes on.
 const TIMEOUT: u8 = 18;
@@ -62,6 +64,53 @@ fn a_peer_that_stands_still_with_a_full_socket_loses_nothing_for_less_than_the_r
     let mut read = vec![0; WRITTEN_BYTES as usize];
     local.read_into(WRITTEN_BYTES as usize, &mut read).unwrap();
     assert!(read == written, "what was written is there");
+    drop(connection);
+    other.ends_well();
+}
+
+/// Makes the kernel drop each datagram to this process's device that doesn't come from UDP port
+/// 4791, as a firewall does that lets pass answers only.
+pub(crate) fn let_pass_the_links_port_alone(own: IpAddr) {
+    const KEEP: u32 = u32::MAX;
+    let code = |of: u32, jt, jf, k| libc::sock_filter { code: of as u16, jt, jf, k };
+    let mut program = [
+        // The UDP header's first field.
+        code(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, 0, 0, 0),
+        code(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, 4791),
+        code(libc::BPF_RET | libc::BPF_K, 0, 0, KEEP),
+        code(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
+    ];
+    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    let is_links = |socket: &ManuallyDrop<UdpSocket>| {
+        socket.local_addr().is_ok_and(|address| address == SocketAddr::new(own, 4791))
+    };
+    let open = std::fs::read_dir("/proc/self/fd").unwrap();
+    let numbers: Vec<i32> = open.filter_map(|fd| fd.ok()?.file_name().to_str()?.parse().ok()).collect();
+    // SAFETY: open descriptors, or closed ones by now, which are no sockets; none is closed here.
+    let sockets = numbers.into_iter().map(|fd| ManuallyDrop::new(unsafe { UdpSocket::from_raw_fd(fd) }));
+    let links: Vec<_> = sockets.filter(is_links).collect();
+    assert_eq!(links.len(), 1, "the device has one socket of its address");
+    let bytes = size_of_val(&filter) as libc::socklen_t;
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER);
+    // SAFETY: locals, and their length.
+    let set = unsafe { libc::setsockopt(links[0].as_raw_fd(), level, name, (&raw const filter).cast(), bytes) };
+    assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+}
+
+#[test]
+fn a_firewall_that_lets_pass_answers_only_costs_one_time_out() {
+    let mut other = Other::start("behind-a-firewall");
+    let mut side = side(own(), false);
+    let connection = connect(&mut side, other.listens(), BURST);
+    other.says("region");
+    let incidents = connection.incidents().expect("it goes over UDP");
+    for number in 0..3 {
+        side.send(&message(number, 100));
+        assert_eq!(side.receive(1)[0].data(), message(number, 100));
+        assert_eq!(side.post_recvs(1), 1);
+    }
+    let counted = incidents.values();
+    assert_eq!(counted.timeouts, 1, "{counted:?}");
     drop(connection);
     other.ends_well();
 }

@@ -108,9 +108,22 @@ fn of_another_partition() {
 #[test]
 fn that_is_no_packet() {
     let mut stranger = stranger();
-    for len in [0, 1, 11, 15] {
+    for len in [1, 11, 15] {
         stranger.is_discarded(Discard::Malformed, &vec![SEND_ONLY; len]);
     }
+}
+
+/// A peer that makes a socket for its connections sends two of them.
+#[test]
+fn that_is_empty() {
+    let mut stranger = stranger();
+    let received = || wire_counters().map(|wire| wire.link.received).sum::<u64>();
+    let discarded = || Discard::ALL.map(|why| wire_counters().map(|wire| wire.incidents.discarded(why)).sum::<u64>());
+    let before = (received(), discarded());
+    stranger.send(&[]);
+    stranger.poll_until(|| received() > before.0);
+    stranger.is_there_and_silent();
+    assert_eq!(discarded(), before.1);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::data_path::errors::Errors;
 use crate::objects::guards::Pinned;
 use crate::wire::management::tests::asking;
 use crate::wire::neighbours::claim_slice;
-use crate::wire::socket::Run;
+use crate::wire::run::Run;
 use crate::wire::socket::tests::address;
 use verbline_roce::cm::PortSpace;
 use verbline_sync::guard::Guard;

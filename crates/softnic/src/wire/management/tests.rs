@@ -2,7 +2,7 @@
 
 use super::*;
 use verbline_roce::cm::{MAD_BYTES, Message};
-use verbline_roce::wire::{self, HEADERS_MAX_BYTES};
+use verbline_roce::wire::{self, HEADERS_MAX_BYTES, seal};
 
 const TERMS: Terms = Terms {
     qpn: 2,
@@ -20,7 +20,8 @@ const TERMS: Terms = Terms {
 /// The next message to be sent.
 fn said(by: &mut Management) -> Message {
     let mut room = [0; MAD_BYTES + HEADERS_MAX_BYTES];
-    let (_, len) = by.transmit(&mut room, 0).expect("a message");
+    let (route, len) = by.transmit(&mut room).expect("a message");
+    let len = seal(&mut room, len, &route, 0);
     Mad::read(wire::read(&room[..len]).expect("a packet").payload).expect("a message").message
 }
 
@@ -30,7 +31,8 @@ pub(in crate::wire) fn asking(own: SocketAddr, to: (IpAddr, u16)) -> Vec<u8> {
     let asked = management.connect(0, 1, (PortSpace::Reliable, to.into()), &TERMS, Box::new(|_| {}));
     asked.expect("room");
     let mut room = [0; MAD_BYTES + HEADERS_MAX_BYTES];
-    let (_, len) = management.transmit(&mut room, 0).expect("a message");
+    let (route, len) = management.transmit(&mut room).expect("a message");
+    let len = seal(&mut room, len, &route, 0);
     room[..len].to_vec()
 }
 

@@ -1,0 +1,138 @@
+//! The peers of a link that have [sockets of their own](crate::wire::peer_socket), by which
+//! reliable queue pairs send.
+//!
+//! Guarantees: a datagram leaves with the identification for which it was sealed. If the kernel
+//! doesn't take one, those behind it to the same peer don't leave either, and are counted like it:
+//! the transport sends them again. A peer without a socket here is served by the link's own.
+//!
+//! A firewall may let pass only what comes from the port of RoCE. So a peer's socket is given up if
+//! something has to be sent again and nothing that it sent was ever acknowledged.
+
+use crate::wire::peer_socket::PeerSocket;
+use crate::wire::run::Run;
+use crate::wire::socket::Link;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use verbline_roce::wire::Route;
+
+/// The most of them: `OF_PEERS` in the plan's sum of descriptors.
+const PEERS_MAX: usize = 16;
+
+/// See the [module](self).
+pub(super) struct Peers {
+    own: SocketAddr,
+    all: Vec<Peer>,
+    /// Whether one of them is held.
+    has_held: bool,
+}
+
+struct Peer {
+    socket: PeerSocket,
+    /// The queue pairs with its port.
+    queue_pairs: usize,
+    is_given_up: bool,
+    held: Option<Held>,
+}
+
+/// Why nothing more leaves by a socket until all waiting datagrams were tried.
+#[derive(Clone, Copy)]
+enum Held {
+    /// The kernel has not taken the datagram of this number.
+    Full(u16),
+    /// The kernel may have taken the number, or not.
+    Failed,
+}
+
+impl Peers {
+    pub(super) fn new(own: SocketAddr) -> Peers {
+        Peers { own, all: Vec::with_capacity(PEERS_MAX), has_held: false }
+    }
+
+    /// Whether a new socket to the peer would be used.
+    pub(super) fn wants(&self, to: IpAddr) -> bool {
+        self.all.len() < PEERS_MAX && self.all.iter().all(|peer| peer.socket.to() != to)
+    }
+
+    /// The port for a queue pair with that peer: of the peer's socket, which may be a new one, or
+    /// of the link's.
+    pub(super) fn join(&mut self, to: IpAddr, new: Option<PeerSocket>) -> u16 {
+        if let Some(new) = new.filter(|_| self.wants(to)) {
+            self.all.push(Peer { socket: new, queue_pairs: 0, is_given_up: false, held: None });
+        }
+        let known = self.all.iter_mut().find(|peer| peer.socket.to() == to);
+        known.map_or(self.own.port(), |peer| {
+            peer.queue_pairs += 1;
+            peer.socket.port()
+        })
+    }
+
+    /// Takes leave of a queue pair with that port. The last one's socket closes: no datagram for it
+    /// may wait.
+    pub(super) fn leave(&mut self, port: u16) {
+        if let Some(at) = self.all.iter().position(|peer| peer.socket.port() == port) {
+            self.all[at].queue_pairs -= 1;
+            if self.all[at].queue_pairs == 0 {
+                self.all.swap_remove(at);
+            }
+        }
+    }
+
+    /// Serves the queue pairs with that port by the link's own socket from now on.
+    pub(super) fn give_up(&mut self, port: u16) {
+        if let Some(peer) = self.all.iter_mut().find(|peer| peer.socket.port() == port) {
+            peer.is_given_up = true;
+        }
+    }
+
+    /// Whether a queue pair with that port may go on with it to that peer. The link's own port is
+    /// for all.
+    pub(super) fn is_port_to(&self, port: u16, to: IpAddr) -> bool {
+        let peer = self.all.iter().find(|peer| peer.socket.port() == port);
+        peer.is_none_or(|peer| peer.socket.to() == to)
+    }
+
+    /// The socket for a queue pair's datagram; `None`: the link's own.
+    pub(super) fn of(&self, route: &Route) -> Option<usize> {
+        let is_it = |peer: &Peer| peer.socket.port() == route.source_port && !peer.is_given_up;
+        let found = if route.source_port == self.own.port() { None } else { self.all.iter().position(is_it) };
+        found.filter(|at| self.all[*at].socket.to() == route.addresses.destination())
+    }
+
+    #[cfg(test)]
+    pub(super) fn socket(&self, at: usize) -> std::os::fd::BorrowedFd<'_> {
+        self.all[at].socket.as_fd()
+    }
+
+    /// The IPv4 identification of the next run of a socket.
+    pub(super) fn take_number(&mut self, at: usize) -> u16 {
+        self.all[at].socket.take_number()
+    }
+
+    /// Sends a run by a socket, whose number it has.
+    pub(super) fn send(&mut self, at: usize, link: &Link, run: &Run<'_>, number: u16) {
+        let peer = &mut self.all[at];
+        if peer.held.is_some() {
+            return link.lose(run);
+        }
+        if let Err(error) = link.send_connected(peer.socket.as_fd(), run) {
+            let is_full = error.kind() == io::ErrorKind::WouldBlock;
+            peer.held = Some(if is_full { Held::Full(number) } else { Held::Failed });
+            self.has_held = true;
+        }
+    }
+
+    /// Lets go of the held ones, once nothing waits that was sealed before.
+    pub(super) fn let_go(&mut self) {
+        if !std::mem::take(&mut self.has_held) {
+            return;
+        }
+        for peer in &mut self.all {
+            match peer.held.take() {
+                None => {}
+                Some(Held::Full(number)) => peer.socket.give_back(number),
+                Some(Held::Failed) => peer.is_given_up |= peer.socket.learn_number(0).is_err(),
+            }
+        }
+    }
+}
