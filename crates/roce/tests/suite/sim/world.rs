@@ -51,6 +51,13 @@ pub(crate) fn addresses(from: usize, to: usize) -> Addresses {
 /// The pause between two actions of the programs.
 const PAUSE_NS: u64 = 20_000;
 
+/// The number of a connection's first packet. Most are so near to the wrap, or to half of all
+/// numbers, that the connection passes it.
+fn first_psn(rng: &mut Rng) -> Psn {
+    let edge = [1 << 24, 1 << 24, 1 << 23, rng.u32(..)][rng.usize(..4)];
+    Psn::new(edge.wrapping_sub(rng.u32(..40)))
+}
+
 impl World {
     pub(crate) fn new(seed: u64, hosts: usize, faults: Faults) -> World {
         World {
@@ -66,7 +73,7 @@ impl World {
     /// Connects two hosts, or a host with itself.
     pub(crate) fn connect(&mut self, hosts: [usize; 2], mtu: Mtu, retries: Retries, sends: usize) {
         let first = self.ends.len();
-        let psns = [Psn::new(self.rng.u32(..)), Psn::new(self.rng.u32(..))];
+        let psns = [first_psn(&mut self.rng), first_psn(&mut self.rng)];
         for (which, host) in hosts.into_iter().enumerate() {
             let qpn = loop {
                 let qpn = Qpn::new(self.rng.u32(2..0xFF_FFFF));
