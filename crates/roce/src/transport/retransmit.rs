@@ -53,6 +53,8 @@ impl Requester {
             self.retries_left = self.retries.retry_count;
             self.rnr_left = self.retries.rnr_retry;
             self.repaired = None;
+            // The packet that had no receive has one by now.
+            self.rnr_until_ns = None;
             self.window.grow(self.una - before);
             self.restart_timer(now_ns);
         }

@@ -91,3 +91,28 @@ fn of_several_messages_without_a_receive_the_first_is_refused_and_no_packet_is_m
     pair.settle(rnr_timer_ns(1));
     assert_eq!(statuses(&mut pair.a), [1, 2, 3].map(|id| (id, Status::Success)));
 }
+
+/// Regression: a refusal that came late, of a message that was sent again and has arrived, held up
+/// the next ones for its whole wait.
+#[test]
+fn a_refusal_holds_up_nothing_once_its_message_is_acknowledged() {
+    let mut pair = Pair::rc(Retries { timeout: 5, ..Retries::default() }, RIGHTS);
+    let serving = Serving { reads: 2, rnr_timer: 0, answered_psns: 64 };
+    pair.b.qp.change(&Changes { rights: RIGHTS, route: None, serving, retries: Retries::default() });
+    pair.a.send(1, SEND, 10);
+    let sent = pair.a.all(0);
+    pair.b.take(0, &sent[0]).expect_err("no receive");
+    let refusal = pair.b.all(0);
+    let now_ns = pair.a.qp.deadline_ns().expect("it waits");
+    pair.a.qp.advance(now_ns);
+    let again = pair.a.all(now_ns);
+    pair.b.receive(1, 10);
+    pair.b.receive(2, 10);
+    pair.b.take(now_ns, &again[0]).expect("taken");
+    pair.a.take(now_ns, &refusal[0]).expect("it is believed");
+    pair.a.send(2, SEND, 10);
+    assert_eq!(pair.a.all(now_ns), []);
+    pair.settle(now_ns);
+    assert_eq!(statuses(&mut pair.a), [(1, Status::Success), (2, Status::Success)]);
+    assert_eq!(pair.a.qp.deadline_ns(), None);
+}
