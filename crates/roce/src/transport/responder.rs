@@ -87,22 +87,30 @@ impl Responder {
         if ahead != 0 {
             return Err(Halt::Discard(self.unexpected(cx.counters, bth.psn, ahead, rc)));
         }
-        self.told = None;
-        match rc {
-            Rc::Send { first, last } => self.send(cx, bth, first, last, payload)?,
-            Rc::Write { first, last } => self.write(cx, bth, first, last, payload)?,
-            Rc::ReadRequest(reth) => return self.read(cx, &reth, payload),
-            Rc::Atomic(atomic) => return self.atomic(cx, &atomic, payload),
+        let early = self.told.take();
+        let packets = match rc {
+            Rc::Send { first, last } => self.send(cx, bth, first, last, payload).map(|()| 1)?,
+            Rc::Write { first, last } => self.write(cx, bth, first, last, payload).map(|()| 1)?,
+            Rc::ReadRequest(reth) => self.read(cx, &reth, payload)?,
+            Rc::Atomic(atomic) => self.atomic(cx, &atomic, payload)?,
             Rc::ReadResponse(_) | Rc::Acknowledge(_) | Rc::AtomicResponse(..) => {
                 return Err(Halt::Discard(Discard::Unfitting));
             }
+        };
+        self.expected = self.expected.plus(packets);
+        // An answer with data acknowledges everything before it.
+        let is_answered = matches!(rc, Rc::ReadRequest(_) | Rc::Atomic(_));
+        self.is_asked = bth.ack_request || is_answered;
+        let pending = self.reply.take();
+        if let (Some(early), Some(Answer::Again(Syndrome::NAK_SEQUENCE))) = (early, pending)
+            && early.ahead_of(self.expected) >= 0
+        {
+            // This packet was only late, but those behind it were dropped.
+            (self.told, self.reply) = (Some(early), pending);
+        } else if !is_answered && (bth.ack_request || pending.is_some()) {
+            // Also in place of a NAK, which acknowledges earlier packets.
+            self.reply = Some(Answer::Acknowledge);
         }
-        self.expected = self.expected.plus(1);
-        self.is_asked = bth.ack_request;
-        // A pending acknowledgement includes this packet. A pending NAK of the expected packet is
-        // obsolete.
-        let acknowledges = bth.ack_request || matches!(self.reply, Some(Answer::Acknowledge));
-        self.reply = acknowledges.then_some(Answer::Acknowledge);
         Ok(())
     }
 
@@ -232,7 +240,7 @@ impl Responder {
         }
     }
 
-    fn read<M: Memory>(&mut self, cx: &mut Serve<'_, M>, reth: &Reth, payload: &[u8]) -> Result<(), Halt> {
+    fn read<M: Memory>(&mut self, cx: &mut Serve<'_, M>, reth: &Reth, payload: &[u8]) -> Result<u32, Halt> {
         let is_fitting = matches!(self.message, Underway::Nothing) && payload.is_empty();
         if !cx.rights.read || !is_fitting || u64::from(reth.len) > TOO_LONG_BYTES {
             return Err(INVALID.into());
@@ -250,7 +258,7 @@ impl Responder {
         cx: &mut Serve<'_, M>,
         atomic: &AtomicExtension,
         payload: &[u8],
-    ) -> Result<(), Halt> {
+    ) -> Result<u32, Halt> {
         let is_fitting = matches!(self.message, Underway::Nothing) && payload.is_empty();
         if !cx.rights.atomic || !is_fitting || !atomic.addr.is_multiple_of(8) || !self.has_room_for_read() {
             return Err(INVALID.into());
@@ -264,14 +272,11 @@ impl Responder {
         self.replies.has_room(self.serving.reads)
     }
 
-    fn answer_later(&mut self, asked: Asked, packets: u32) -> Result<(), Halt> {
+    /// Returns the number of packet numbers that the answer takes.
+    fn answer_later(&mut self, asked: Asked, packets: u32) -> Result<u32, Halt> {
         self.replies.add(self.serving.reads, self.expected, asked).map_err(|_| INVALID)?;
-        self.expected = self.expected.plus(packets);
         self.msn = self.msn.wrapping_add(1);
-        self.is_asked = true;
-        // The answer acknowledges everything before it.
-        self.reply = None;
-        Ok(())
+        Ok(packets)
     }
 
     fn no_receive(&mut self) -> Halt {
