@@ -52,6 +52,7 @@ impl Intake<'_> {
                 }
             }
             Received::Taken { qpn, is_first: true } => {
+                self.management.hear(self.now_ns, qpn.number());
                 if let Some(qp) = fabric::lookup(self.pinned, qpn.number()) {
                     arrival::establish(qp);
                 }

@@ -84,6 +84,8 @@ pub(crate) type Tell = Box<dyn FnMut(News) + Send>;
 struct Owner {
     /// Its queue pair.
     qpn: u32,
+    /// It has accepted, and waits for the word that the other end is ready.
+    accepts: bool,
     tell: Tell,
 }
 
@@ -176,7 +178,7 @@ impl Management {
         (request.shared_receives, request.ca_guid) = (terms.srq, self.guid);
         request.path.traffic_class = terms.traffic_class;
         let id = self.manager.connect(now_ns, random(), &connect)?;
-        self.owners.insert(id, Owner { qpn: terms.qpn, tell });
+        self.owners.insert(id, Owner { qpn: terms.qpn, accepts: false, tell });
         Ok(id)
     }
 
@@ -188,7 +190,7 @@ impl Management {
         (reply.rnr_retry, reply.shared_receives, reply.ca_guid) = (terms.rnr_retry, terms.srq, self.guid);
         let is_there = self.manager.accept(now_ns, id, &accept).is_ok();
         if is_there {
-            self.owners.insert(id, Owner { qpn: terms.qpn, tell });
+            self.owners.insert(id, Owner { qpn: terms.qpn, accepts: true, tell });
         }
         is_there
     }
@@ -207,6 +209,18 @@ impl Management {
             self.note_established(id);
         }
         is_there
+    }
+
+    /// A queue pair has received its peer's first packet. So the peer is ready, though its word may
+    /// be late or lost (C12-30).
+    pub(super) fn hear(&mut self, now_ns: u64, qpn: u32) {
+        let waits = |owner: &Owner| owner.accepts && owner.qpn == qpn;
+        let found = self.owners.iter().find_map(|(id, owner)| waits(owner).then_some(*id));
+        if let Some(id) = found.filter(|id| self.establish(now_ns, *id))
+            && let Some(owner) = self.owners.get_mut(&id)
+        {
+            (owner.tell)(News::Established);
+        }
     }
 
     fn note_established(&mut self, id: ConnectionId) {

@@ -3,12 +3,19 @@
 use super::*;
 use crate::data_path::carrier::Carrier;
 use crate::data_path::errors::Errors;
+use crate::objects::fabric;
 use crate::objects::guards::Pinned;
-use crate::wire::management::tests::asking;
+use crate::queues::timer;
+use crate::wire::management::tests::{TERMS, asking};
+use crate::wire::management::{News, Requested, Terms};
 use crate::wire::neighbours::claim_slice;
 use crate::wire::run::Run;
 use crate::wire::socket::tests::address;
+use std::sync::Mutex;
+use verbline_roce::Owner;
 use verbline_roce::cm::PortSpace;
+use verbline_roce::transport::{Capacity, Mtu, Peer, QueuePair, Receives, Receiving, Rights, Serving};
+use verbline_roce::wire::{Addresses, Bth, HEADERS_MAX_BYTES, Packet, Psn, Qpn, Rc, Reth, Route, Segment, WriteEnd};
 use verbline_sync::guard::Guard;
 
 /// Regression: packets taken in by a poll made something due, and the thread slept on: a program
@@ -37,4 +44,47 @@ fn a_poll_wakes_the_thread_if_something_is_due_sooner_than_it_knows() {
     let due_ns = wire.lock().deadline_ns();
     assert!(wire.lock().may_sleep(due_ns));
     assert!(!poll());
+}
+
+/// Regression: the peer's RTU is lost, and its first packet, a WRITE of no bytes, comes instead.
+#[test]
+fn an_acceptor_learns_by_its_peers_first_packet_that_the_peer_is_ready() {
+    let (own, peer) = (address(43), address(44));
+    let slice = claim_slice(own.ip(), 0).expect("a name").expect("a slice");
+    let qpn = Qpn::new(fabric::numbers_of(slice.number).start + 5);
+    let link = Arc::new(Link::open(own).expect("a free port"));
+    let wire = Wire::new(&device::devices()[0], link, slice).expect("descriptors");
+    let asker = Link::open(peer).expect("a free port");
+    let guard = Guard::default();
+    let bring = |bytes: &[u8]| {
+        asker.send(&Run { to: own, traffic_class: 0, bytes, segment_bytes: bytes.len() });
+        let (inside, mut errors) = (guard.enter(), Errors::new());
+        wire.poll(Pinned::inside(&inside), &mut errors);
+    };
+    let (asked, news) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(Vec::new())));
+    let (keep, note) = (asked.clone(), news.clone());
+    let take = Box::new(move |requested: Requested| keep.lock().expect("no panic").replace(requested.id).is_none());
+    assert!(wire.lock().management.listen((PortSpace::Reliable, 4420), take));
+    bring(&asking(peer, (own.ip(), 4420)));
+    let id = asked.lock().expect("no panic").take().expect("a request");
+    let terms = Terms { qpn: qpn.number(), ..TERMS };
+    let tell = Box::new(move |one| note.lock().expect("no panic").push(one));
+    assert!(wire.lock().management.accept(timer::now_ns(), id, &terms, tell));
+
+    let capacity = Capacity { sends: 1, send_sges: 1, inline_bytes: 0, receive_sges: 1 };
+    let (rights, receives) = (Rights { write: true, ..Rights::default() }, Receives::Own(1));
+    let mut made = QueuePair::new(Owner { domain: 0, qpn }, rights, capacity, receives);
+    let (theirs, psn) = (Qpn::new(TERMS.qpn), Psn::new(9));
+    let there = Addresses::new(own.ip(), peer.ip()).expect("one family");
+    let route = Route::new(there, qpn.number(), theirs.number());
+    let receiving = Receiving::Rc(Peer { route, qpn: theirs, psn, mtu: Mtu::B1024 }, Serving::default());
+    made.receive_from(receiving).expect("a new one");
+    wire.lock().queue_pairs.engine.add(made).expect("a free number");
+    let nothing = Reth { addr: 0, rkey: 0, len: 0 };
+    let segment = Segment::Rc(Rc::Write { first: Some(nothing), last: Some(WriteEnd::Plain) });
+    let mut bytes = [0; HEADERS_MAX_BYTES];
+    let route = Route { addresses: there.reversed(), ..route };
+    let len = Packet { bth: Bth::new(qpn, psn), segment, payload: &[] }.write(&mut bytes, &route, 0);
+    bring(&bytes[..len]);
+    assert_eq!(*news.lock().expect("no panic"), [News::Established]);
 }

@@ -1,10 +1,11 @@
-//! A device's name, as sent to its peers.
+//! A device's name, as sent to its peers, and the word that a peer is ready.
 
 use super::*;
+use std::sync::{Arc, Mutex};
 use verbline_roce::cm::{MAD_BYTES, Message};
 use verbline_roce::wire::{self, HEADERS_MAX_BYTES, seal};
 
-const TERMS: Terms = Terms {
+pub(in crate::wire) const TERMS: Terms = Terms {
     qpn: 2,
     psn: 3,
     mtu: 3,
@@ -56,4 +57,44 @@ fn each_device_has_a_name_of_its_own_which_it_gives_up_by() {
     });
     names.sort_unstable();
     assert!(names[0] != names[1] && names[0] != 0, "{names:?}");
+}
+
+/// Regression: an acceptor whose peer's RTU was lost waited until it had repeated its own message,
+/// though packets of the connection came.
+#[test]
+fn a_first_packet_stands_for_the_word_that_the_peer_is_ready() {
+    let at = |last: u8| SocketAddr::from(([10, 0, 0, last], 4791));
+    let (mut client, mut server) = (Management::new(at(1), 1), Management::new(at(2), 2));
+    let (asked, news) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(Vec::new())));
+    let keep = asked.clone();
+    let take: Take = Box::new(move |requested| keep.lock().expect("no panic").replace(requested.id).is_none());
+    assert!(server.listen((PortSpace::Reliable, 7), take));
+    let bring = |from: &mut Management, to: &mut Management| {
+        let mut room = [0; MAD_BYTES + HEADERS_MAX_BYTES];
+        let (_, len) = from.transmit(&mut room, 0).expect("a message");
+        let payload = wire::read(&room[..len]).expect("a packet").payload;
+        to.receive(0, from.own.ip(), &verbline_roce::Management { qkey: MANAGEMENT_QKEY, payload });
+    };
+    let to = (PortSpace::Reliable, (at(2).ip(), 7).into());
+    let id = client.connect(0, 1, to, &TERMS, Box::new(|_| {})).expect("room");
+    bring(&mut client, &mut server);
+    let accepted = asked.lock().expect("no panic").take().expect("a request");
+    let note = news.clone();
+    let tell: Tell = Box::new(move |one| note.lock().expect("no panic").push(one));
+    let terms = Terms { qpn: 9, ..TERMS };
+    assert!(server.accept(0, accepted, &terms, tell));
+    bring(&mut server, &mut client);
+    // The asker's first packet may come before its program has seen the answer.
+    client.hear(0, TERMS.qpn);
+    assert!(client.next_established().is_none() && !client.has_messages());
+    server.hear(0, 8);
+    assert_eq!((news.lock().expect("no panic").len(), server.next_established()), (0, None), "another's packet");
+    server.hear(0, 9);
+    assert_eq!(*news.lock().expect("no panic"), [News::Established]);
+    assert_eq!((server.next_established(), server.deadline_ns()), (Some(9), None));
+    // The word itself, and further packets, change nothing.
+    assert!(client.establish(0, id));
+    bring(&mut client, &mut server);
+    server.hear(0, 9);
+    assert_eq!((news.lock().expect("no panic").len(), server.next_established()), (1, None));
 }
