@@ -19,7 +19,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::Command;
 use std::time::Instant;
 
-use verbline_roce::cm::{Accept, Connect, Event, Limits, MANAGEMENT_QKEY, Manager, PortSpace, packet_of};
+use verbline_roce::cm::{Accept, Connect, Event, Limits, Manager, PortSpace, packet_of};
 use verbline_roce::transport::{
     Arrival, Capacity, Icrc, Mtu, Peer, QueuePair, Receives, Receiving, Retries, Rights, Sending, Serving,
 };
@@ -135,9 +135,7 @@ impl End {
         let route = Route { addresses, source_port: from.port(), traffic_class: 0 };
         let arrival = Arrival { route, icrc: Icrc::Unknown };
         let datagram = &self.buffer[..len];
-        if let Received::Management(management) = self.engine.receive(now_ns, arrival, datagram, &mut self.memory)
-            && management.qkey == MANAGEMENT_QKEY
-        {
+        if let Received::Management(management) = self.engine.receive(now_ns, arrival, datagram, &mut self.memory) {
             // The example does not count discarded messages.
             let _ = self.manager.receive(now_ns, random(), from.ip(), management.payload);
         }

@@ -135,10 +135,10 @@ impl Engine {
         std::mem::take(&mut self.has_incidents).then_some(&self.incidents)
     }
 
-    /// Counts a datagram as discarded that is [elsewhere's](Received::Elsewhere), but has no owner
-    /// there either.
-    pub fn discard_of_nobody(&mut self) {
-        self.discard(Discard::NoQueuePair);
+    /// Counts a datagram that the caller has discarded: one that is
+    /// [elsewhere's](Received::Elsewhere) without an owner there, for instance.
+    pub fn count_discarded(&mut self, why: Discard) {
+        self.discard(why);
     }
 
     fn discard(&mut self, why: Discard) -> Received<'static> {

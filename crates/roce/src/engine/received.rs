@@ -1,5 +1,6 @@
 //! The outcome of a received datagram: for a queue pair, for connection management, or for others.
 
+use crate::cm::MANAGEMENT_QKEY;
 use crate::transport::{Discard, Incoming};
 use crate::wire::{Qpn, Segment};
 
@@ -41,11 +42,9 @@ pub struct Datagram<'a> {
     pub payload: &'a [u8],
 }
 
-/// A datagram to queue pair 1.
+/// A datagram to queue pair 1, with that queue pair's Q_Key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Management<'a> {
-    /// The Q_Key.
-    pub qkey: u32,
     /// The message.
     pub payload: &'a [u8],
 }
@@ -55,7 +54,8 @@ pub(super) fn management<'a>(incoming: &Incoming<'a>) -> Result<Received<'a>, Di
     let packet = incoming.packet();
     incoming.check()?;
     match packet.segment {
-        Segment::Ud(deth, _) => Ok(Received::Management(Management { qkey: deth.qkey, payload: packet.payload })),
+        Segment::Ud(deth, _) if deth.qkey != MANAGEMENT_QKEY => Err(Discard::Key),
+        Segment::Ud(..) => Ok(Received::Management(Management { payload: packet.payload })),
         _ => Err(Discard::Transport),
     }
 }

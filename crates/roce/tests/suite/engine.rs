@@ -159,7 +159,7 @@ fn what_is_for_a_number_of_others_is_told_and_what_is_for_nobody_is_counted() {
     engine.own_numbers(0..qpn.number());
     assert_eq!(take(&mut engine), Err(qpn));
     assert_eq!(engine.incidents().discarded(Discard::NoQueuePair), 1, "whose it is, is not known yet");
-    engine.discard_of_nobody();
+    engine.count_discarded(Discard::NoQueuePair);
     assert_eq!(engine.take_new_incidents().map(|all| all.discarded(Discard::NoQueuePair)), Some(2));
     engine.own_numbers(qpn.number()..qpn.number() + 1);
     assert_eq!(take(&mut engine), Ok(Discard::NoQueuePair));

@@ -15,7 +15,7 @@ use crate::wire::memory::Keys;
 use crate::wire::neighbours::Neighbours;
 use crate::wire::transports::Transports;
 use std::net::{IpAddr, SocketAddr};
-use verbline_roce::transport::{Arrival, Icrc};
+use verbline_roce::transport::{Arrival, Discard, Icrc};
 use verbline_roce::wire::{Addresses, Qpn, Route};
 use verbline_roce::{Datagram, Received};
 
@@ -47,8 +47,8 @@ impl Intake<'_> {
                     Whose::Slice(slice) => others.pass(self.now_ns, slice, from, bytes),
                     Whose::Listener(service) => others.offer(service, from, bytes),
                 });
-                if !is_passed {
-                    self.management.receive(self.now_ns, from.ip(), &said);
+                if !is_passed && !self.management.receive(self.now_ns, from.ip(), &said) {
+                    self.discard(1, Discard::Malformed);
                 }
             }
             Received::Taken { qpn, is_first: true } => {
@@ -59,25 +59,26 @@ impl Intake<'_> {
             }
             Received::Elsewhere(qpn) => {
                 let of_nobody = others.map_or(1, |others| others.add(self.now_ns, slice_of(qpn.number()), from, bytes));
-                self.discard(of_nobody);
+                self.discard(of_nobody, Discard::NoQueuePair);
             }
             // Datagrams to groups come by the groups' sockets.
             Received::Datagram(came) if came.to != Qpn::MULTICAST => {
                 let to = Receiver::QueuePair(came.to.number());
                 let came = incoming(to, gid_of(self.own), from, &came);
                 if !datagram::arrive(self.device, self.pinned, &came, errors) {
-                    self.discard(1);
+                    self.discard(1, Discard::NoQueuePair);
                 }
             }
-            Received::Taken { .. } | Received::Datagram(_) | Received::Discarded(_) => {}
+            Received::Datagram(_) => self.discard(1, Discard::NoQueuePair),
+            Received::Taken { .. } | Received::Discarded(_) => {}
         }
         // At once: the transport has room for few completions, and takes no message without room.
         self.queue_pairs.complete(self.pinned, errors);
     }
 
-    /// Counts datagrams that are for nobody.
-    pub(super) fn discard(&mut self, datagrams: u64) {
-        (0..datagrams).for_each(|_| self.queue_pairs.engine.discard_of_nobody());
+    /// Counts discarded datagrams.
+    pub(super) fn discard(&mut self, datagrams: u64, why: Discard) {
+        (0..datagrams).for_each(|_| self.queue_pairs.engine.count_discarded(why));
     }
 }
 

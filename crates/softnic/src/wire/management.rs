@@ -11,7 +11,7 @@ use std::fmt;
 use std::hash::{BuildHasher, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use verbline_roce::cm::{
-    Accept, Addressee, Connect, ConnectionId, Event, IP_HEADER_BYTES, IpHeader, Limits, MANAGEMENT_QKEY, Mad, Manager,
+    Accept, Addressee, CmDiscard, Connect, ConnectionId, Event, IP_HEADER_BYTES, IpHeader, Limits, Mad, Manager,
     PortSpace, Refused, Request, packet_of, reason,
 };
 use verbline_roce::transport::Mtu;
@@ -242,7 +242,7 @@ impl Management {
 
     /// The addressee of a message, among the processes that share the address.
     pub(super) fn whose(&self, message: &verbline_roce::Management<'_>) -> Whose {
-        let addressee = Mad::read(message.payload).ok().filter(|_| message.qkey == MANAGEMENT_QKEY);
+        let addressee = Mad::read(message.payload).ok();
         match addressee.map(|mad| mad.message.addressee()) {
             Some(Addressee::Service(service)) if !self.manager.listens(service) => Whose::Listener(service),
             Some(Addressee::Connection(number)) => match number >> (u32::BITS - SLICE_BITS) {
@@ -258,13 +258,12 @@ impl Management {
         self.manager.has_undecided()
     }
 
-    /// Takes in a message.
-    pub(super) fn receive(&mut self, now_ns: u64, from: IpAddr, message: &verbline_roce::Management<'_>) {
-        if message.qkey == MANAGEMENT_QKEY {
-            // A discarded message concerns nobody.
-            let _ = self.manager.receive(now_ns, random(), from, message.payload);
-            self.tell(now_ns, Some(from));
-        }
+    /// Takes in a message; returns false if the bytes are none.
+    pub(super) fn receive(&mut self, now_ns: u64, from: IpAddr, message: &verbline_roce::Management<'_>) -> bool {
+        let taken = self.manager.receive(now_ns, random(), from, message.payload);
+        self.tell(now_ns, Some(from));
+        // Any other discarded message was late, or was answered.
+        !matches!(taken, Err(CmDiscard::Mad(_)))
     }
 
     pub(super) fn deadline_ns(&self) -> Option<u64> {

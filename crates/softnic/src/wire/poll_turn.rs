@@ -26,7 +26,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use verbline_roce::Received;
-use verbline_roce::transport::Arrival;
+use verbline_roce::transport::{Arrival, Discard};
 use verbline_roce::wire::{Addresses, Bth, Deth, Packet, Psn, Qpn, Route, Segment};
 
 /// The most datagrams that one turn sends.
@@ -148,7 +148,7 @@ impl Inner {
         for index in 0..arrivals.receive(link, link.own_socket(), asking) {
             let Some((from, arrived, datagrams)) = came(arrivals, link, index, own) else { continue };
             datagrams.for_each(|bytes| intake.take(from, arrived, bytes, Some(neighbours), errors));
-            intake.discard(neighbours.flush(now_ns));
+            intake.discard(neighbours.flush(now_ns), Discard::NoQueuePair);
         }
         while let Some(PassedOn { from, datagrams }) = neighbours.next() {
             if let Some(arrived) = arrived(from, own) {

@@ -13,9 +13,11 @@ use crate::wire::run::Run;
 use crate::wire::socket::tests::address;
 use std::sync::Mutex;
 use verbline_roce::Owner;
-use verbline_roce::cm::PortSpace;
-use verbline_roce::transport::{Capacity, Mtu, Peer, QueuePair, Receives, Receiving, Rights, Serving};
-use verbline_roce::wire::{Addresses, Bth, HEADERS_MAX_BYTES, Packet, Psn, Qpn, Rc, Reth, Route, Segment, WriteEnd};
+use verbline_roce::cm::{MANAGEMENT_QKEY, PortSpace};
+use verbline_roce::transport::{Capacity, Discard, Mtu, Peer, QueuePair, Receives, Receiving, Rights, Serving};
+use verbline_roce::wire::{
+    Addresses, Bth, Deth, HEADERS_MAX_BYTES, Packet, Psn, Qpn, Rc, Reth, Route, Segment, WriteEnd,
+};
 use verbline_sync::guard::Guard;
 
 /// Regression: packets taken in by a poll made something due, and the thread slept on: a program
@@ -87,4 +89,39 @@ fn an_acceptor_learns_by_its_peers_first_packet_that_the_peer_is_ready() {
     let len = Packet { bth: Bth::new(qpn, psn), segment, payload: &[] }.write(&mut bytes, &route, 0);
     bring(&bytes[..len]);
     assert_eq!(*news.lock().expect("no panic"), [News::Established]);
+}
+
+/// Regression: some datagrams that this process discards were in no count.
+#[test]
+fn each_datagram_that_leads_nowhere_is_counted_by_its_reason() {
+    let (own, peer) = (address(45), address(46));
+    let slice = claim_slice(own.ip(), 0).expect("a name").expect("a slice");
+    let link = Arc::new(Link::open(own).expect("a free port"));
+    let wire = Wire::new(&device::devices()[0], link, slice).expect("descriptors");
+    let asker = Link::open(peer).expect("a free port");
+    let guard = Guard::default();
+    let route = Route::new(Addresses::new(peer.ip(), own.ip()).expect("one family"), 2, 1);
+    let datagram = |to: Qpn, qkey: u32, payload: &[u8]| {
+        let segment = Segment::Ud(Deth { qkey, source: Qpn::MANAGEMENT }, None);
+        let mut bytes = vec![0; payload.len() + HEADERS_MAX_BYTES];
+        let len = Packet { bth: Bth::new(to, Psn::new(0)), segment, payload }.write(&mut bytes, &route, 0);
+        bytes.truncate(len);
+        bytes
+    };
+    let asking = asking(peer, (own.ip(), 4420));
+    let mad = verbline_roce::wire::read(&asking).expect("a packet").payload;
+    for (what, bytes, why) in [
+        ("a message without management's key", datagram(Qpn::MANAGEMENT, 1, mad), Some(Discard::Key)),
+        ("no message", datagram(Qpn::MANAGEMENT, MANAGEMENT_QKEY, &mad[..252]), Some(Discard::Malformed)),
+        ("a group's, to an address", datagram(Qpn::MULTICAST, 1, &[7; 8]), Some(Discard::NoQueuePair)),
+        ("a message", asking.clone(), None),
+    ] {
+        let before = *wire.lock().queue_pairs.engine.incidents();
+        asker.send(&Run { to: own, traffic_class: 0, bytes: &bytes, segment_bytes: bytes.len() });
+        let (inside, mut errors) = (guard.enter(), Errors::new());
+        wire.poll(Pinned::inside(&inside), &mut errors);
+        let after = *wire.lock().queue_pairs.engine.incidents();
+        let counted = Discard::ALL.into_iter().filter(|why| after.discarded(*why) > before.discarded(*why));
+        assert_eq!(counted.collect::<Vec<_>>(), why.into_iter().collect::<Vec<_>>(), "{what}");
+    }
 }
