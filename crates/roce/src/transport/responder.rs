@@ -375,3 +375,6 @@ pub(crate) fn fits_part(payload: &[u8], mtu: u32, is_first: bool, is_last: bool)
 fn is_keep_alive(rc: Rc) -> bool {
     matches!(rc, Rc::Write { first: Some(Reth { len: 0, .. }), last: Some(WriteEnd::Plain) })
 }
+
+#[cfg(test)]
+mod tests;

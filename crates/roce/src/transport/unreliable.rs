@@ -235,7 +235,7 @@ impl UnreliableReceiver {
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::transport) mod tests {
     use super::*;
     use crate::memory::{Denied, Owner, Sge};
     use crate::transport::configuration::{Receives, Rights};
@@ -244,7 +244,7 @@ mod tests {
     use crate::wire::AtomicOp;
 
     /// Memory of any length.
-    struct Endless;
+    pub(in crate::transport) struct Endless;
 
     impl Memory for Endless {
         fn read(&mut self, _: Place, _: &mut [u8]) -> Result<(), Denied> {

@@ -269,6 +269,11 @@ fn who_is_about_to_go_acknowledges_what_has_not_asked() {
     assert_eq!((said(&acknowledgement), last_word(&mut pair, &mut out)), (Some(Syndrome::ACK), None));
     pair.a.take(0, &acknowledgement).expect("taken");
     assert!(pair.a.qp.hold() && pair.a.qp.deadline_ns().is_none(), "both are acknowledged");
+    // The answer of a READ has acknowledged it.
+    let mut pair = begun(Retries::default(), 0);
+    pair.a.send(1, Operation::Read(remote(&pair.b)), 10);
+    pair.settle(0);
+    assert_eq!((last_word(&mut pair, &mut out), statuses(&mut pair.a).len()), (None, 1));
 }
 
 /// A program may not do that; but before there were questions, its message was acknowledged.

@@ -1,7 +1,7 @@
 //! Changes of an open connection: its rights, and held sends.
 
 use verbline_roce::transport::{Arrival, Changes, Discard, Icrc, Retries, Rights, Serving};
-use verbline_roce::wire::{AtomicExtension, AtomicOp, Route, SendEnd, WriteEnd};
+use verbline_roce::wire::{AtomicExtension, AtomicOp, Rc, Route, Segment, SendEnd, WriteEnd};
 use verbline_roce::{Engine, Operation, Status};
 
 use crate::pair::{Datagram, Half, Pair, QPNS, RIGHTS, remote, statuses};
@@ -185,4 +185,18 @@ fn an_idle_queue_pair_that_is_held_has_drained_at_once_and_is_not_told_of() {
         assert_eq!(engine.take_drained(), None);
         engine.with(QPNS[0], |qp| qp.send_again());
     }
+}
+
+/// The window stays as it was, and with it the length of a READ's parts.
+#[test]
+fn changed_retries_change_no_window() {
+    let mut pair = Pair::rc(Retries { window_packets: 8, ..Retries::default() }, RIGHTS);
+    pair.a.qp.change(&changes(RIGHTS));
+    pair.a.send(1, Operation::Read(remote(&pair.b)), 20 * 256);
+    let asked = pair.a.all(0);
+    let lengths = asked.iter().map(|datagram| match datagram.segment() {
+        Segment::Rc(Rc::ReadRequest(reth)) => reth.len,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(lengths.collect::<Vec<_>>(), [4 * 256, 4 * 256]);
 }

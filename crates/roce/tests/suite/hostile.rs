@@ -90,13 +90,24 @@ fn with_a_wrong_checksum() {
     costs_nothing(&mut pair(), &datagram, Discard::Icrc);
 }
 
+/// A limited member of our partition is one of it.
 #[test]
 fn of_another_partition() {
-    let mut datagram = forged(PSNS[0], whole(), b"hello");
-    datagram.bytes[3] = 0;
-    let len = datagram.bytes.len();
-    wire::seal(&mut datagram.bytes, len - 4, &datagram.route, 0);
-    costs_nothing(&mut pair(), &datagram, Discard::Key);
+    let of = |pkey: u16| {
+        let mut datagram = forged(PSNS[0], whole(), b"hello");
+        datagram.bytes[2..4].copy_from_slice(&pkey.to_be_bytes());
+        let len = datagram.bytes.len();
+        wire::seal(&mut datagram.bytes, len - 4, &datagram.route, 0);
+        datagram
+    };
+    for pkey in [0, 0xFF, 0xFF00, 0x8000, 0x7FFE, 0xFFFE, 0xBFFF, 0x3FFF, 0x0FFF, 0x8FFF] {
+        costs_nothing(&mut pair(), &of(pkey), Discard::Key);
+    }
+    for pkey in [0xFFFF, 0x7FFF] {
+        let mut pair = pair();
+        pair.b.receive(1, 10);
+        assert_eq!(pair.b.take(0, &of(pkey)), Ok(()), "{pkey:#x}");
+    }
 }
 
 #[test]
@@ -131,6 +142,28 @@ fn that_answers_what_was_not_asked() {
     asked.iter().for_each(|datagram| pair.a.take(0, datagram).expect("taken"));
     pair.settle(0);
     assert_eq!(pair.b.completions().len(), 1);
+}
+
+/// The answer of a READ comes for a SEND or an atomic of its length: their own memory stays as it
+/// is, and they go on waiting.
+#[test]
+fn that_answers_a_request_of_another_kind() {
+    let mut pair = pair();
+    let at = Remote { rkey: pair.a.remote.0, addr: pair.a.remote.1 };
+    let add = Operation::Atomic(AtomicExtension { addr: at.addr, rkey: at.rkey, op: AtomicOp::FetchAdd(1) });
+    let said = Syndrome { code: Syndrome::ACK, msn: 1 };
+    pair.a.receive(1, 8);
+    for (number, operation) in [(0, SEND), (1, add)] {
+        pair.b.send(number, operation, 8);
+        let sent = pair.b.all(0);
+        let answer = forged(PSNS[1].plus(number as u32), Rc::ReadResponse(wire::ReadPart::Only(said)), b"01234567");
+        assert_eq!(pair.b.take(0, &answer), Err(Discard::Unfitting), "{operation:?}");
+        assert_eq!(pair.b.memory.bytes(pair.b.local.0, pair.b.local.1, 8), [0; 8]);
+        assert!(pair.b.completions().is_empty());
+        sent.iter().for_each(|datagram| pair.a.take(0, datagram).expect("taken"));
+        pair.settle(0);
+        assert_eq!(pair.b.completions().len(), 1);
+    }
 }
 
 /// A READ or an atomic with an old number, and other contents than the request of that number.

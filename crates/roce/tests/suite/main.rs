@@ -9,6 +9,7 @@ mod cm_tshark;
 mod cm_wire;
 mod engine;
 mod hostile;
+mod invalid_requests;
 mod keep_alive;
 mod local;
 mod lossy;

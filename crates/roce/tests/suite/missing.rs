@@ -1,10 +1,11 @@
 //! A missing packet of a reliable connection: who asks for it and when, and what is repeated.
 
 use verbline_roce::transport::{Discard, Retries};
-use verbline_roce::wire::Syndrome;
-use verbline_roce::{Operation, Status};
+use verbline_roce::wire::{AtomicExtension, AtomicOp, Syndrome};
+use verbline_roce::{Operation, Remote, Status};
 
-use crate::pair::{Half, PSNS, Pair, RIGHTS, remote, statuses};
+use crate::pair::{Datagram, Half, PSNS, Pair, RIGHTS, remote, statuses};
+use crate::refusals::acknowledgement;
 use crate::reliable::{MTU, SEND, pair, said};
 
 #[test]
@@ -179,4 +180,100 @@ fn what_came_early_and_was_dropped_is_asked_for_once_the_others_are_there() {
             assert_eq!(statuses(&mut pair.a).len(), signaled.count_ones() as usize, "{order:?} {signaled:#b}");
         }
     }
+}
+
+/// Only one packet is behind the lost one, and shows both times that it was lost.
+#[test]
+fn the_packet_before_the_last_that_is_lost_twice_is_asked_for_twice() {
+    let mut pair = pair();
+    pair.b.receive(9, 2 * MTU);
+    pair.a.send(1, SEND, 2 * MTU);
+    let sent = pair.a.all(0);
+    for time in 0..2 {
+        assert_eq!(pair.b.take(0, &sent[1]), Err(Discard::OutOfOrder));
+        assert_eq!(pair.b.all(0).iter().map(said).collect::<Vec<_>>(), [Some(Syndrome::NAK_SEQUENCE)], "{time}");
+    }
+}
+
+/// An acknowledgement that comes before the repetition has ended shows that it arrives: an older
+/// NAK begins no further one.
+#[test]
+fn progress_ends_a_repetition_that_was_asked_for_again() {
+    let mut pair = pair();
+    pair.b.receive(9, 4 * MTU);
+    pair.a.send(1, SEND, 4 * MTU);
+    let sent = pair.a.all(0);
+    pair.b.take(0, &sent[1]).expect_err("out of order");
+    let nak = pair.b.next(0).expect("it asks");
+    pair.a.take(0, &nak).expect("taken");
+    let first = pair.a.next(0).expect("repeated");
+    assert_eq!(first, sent[0]);
+    pair.a.take(0, &nak).expect("the same again");
+    pair.a.take(0, &acknowledgement(0, Syndrome::ACK)).expect("taken");
+    assert_eq!(pair.a.all(0), sent[1..], "once");
+}
+
+/// An acknowledgement of a later message does not stand for the answer of a READ or an atomic: that
+/// was lost, and is asked for at once.
+#[test]
+fn an_acknowledgement_behind_a_read_means_that_its_answer_was_lost() {
+    let add =
+        |at: Remote| Operation::Atomic(AtomicExtension { addr: at.addr, rkey: at.rkey, op: AtomicOp::FetchAdd(1) });
+    for reads in [&Operation::Read as &dyn Fn(Remote) -> Operation, &add] {
+        for overtaking in [Syndrome::ACK, Syndrome::RNR] {
+            let mut pair = pair();
+            if overtaking == Syndrome::ACK {
+                pair.b.receive(9, 10);
+            }
+            let operation = reads(remote(&pair.b));
+            pair.a.send(1, operation, 8);
+            pair.a.send(2, SEND, 8);
+            let sent = pair.a.all(0);
+            sent.iter().for_each(|datagram| _ = pair.b.take(0, datagram));
+            let answers = pair.b.all(0);
+            assert_eq!(said(&answers[1]).map(|code| code & 0x60), Some(overtaking & 0x60));
+            pair.a.take(0, &answers[1]).expect("taken");
+            assert_eq!((statuses(&mut pair.a), pair.a.all(0)), (vec![], sent), "{operation:?}");
+            assert_eq!(pair.a.qp.counters().incidents().timeouts, 0);
+        }
+    }
+}
+
+/// The window is half as wide after a loss, and grows by a packet with each whole window that
+/// arrives.
+#[test]
+fn the_window_grows_again_after_a_loss() {
+    let mut pair = Pair::rc(Retries { window_packets: 32, ..Retries::default() }, RIGHTS);
+    for id in 1..=4 {
+        pair.b.receive(id, 30 * MTU);
+        pair.a.send(id, SEND, 30 * MTU);
+    }
+    let sent = pair.a.all(0);
+    assert_eq!(sent.len(), 32);
+    pair.b.take(0, &sent[1]).expect_err("out of order");
+    let nak = pair.b.next(0).expect("it asks");
+    pair.a.take(0, &nak).expect("taken");
+    for room in [16, 17, 18] {
+        let sent = pair.a.all(0);
+        assert_eq!(sent.len(), room);
+        sent.iter().for_each(|datagram| pair.b.take(0, datagram).expect("taken"));
+        pair.b.all(0).iter().for_each(|datagram| pair.a.take(0, datagram).expect("taken"));
+    }
+}
+
+/// Of equal atomics each has an answer of its own, also when it is asked for again.
+#[test]
+fn each_of_two_equal_atomics_has_its_own_answer_again() {
+    let mut pair = pair();
+    let at = remote(&pair.b);
+    let add = Operation::Atomic(AtomicExtension { addr: at.addr, rkey: at.rkey, op: AtomicOp::FetchAdd(1) });
+    (0..2).for_each(|id| pair.a.send(id, add, 8));
+    let asked = pair.a.all(0);
+    asked.iter().for_each(|datagram| pair.b.take(0, datagram).expect("taken"));
+    let answers = pair.b.all(0);
+    for (again, answer) in asked.iter().zip(&answers) {
+        assert_eq!(pair.b.take(0, again), Err(Discard::Duplicate));
+        assert_eq!(pair.b.all(0).iter().map(Datagram::segment).collect::<Vec<_>>(), [answer.segment()]);
+    }
+    assert_ne!(answers[0].segment(), answers[1].segment());
 }

@@ -8,7 +8,7 @@ use crate::pair::{Datagram, Half, PSNS, Pair, QPNS, RIGHTS, remote, statuses};
 use crate::reliable::{MTU, SEND, said};
 
 /// An acknowledgement that `b` might have sent for packet `number` of `a`.
-fn acknowledgement(number: u32, code: u8) -> Datagram {
+pub(crate) fn acknowledgement(number: u32, code: u8) -> Datagram {
     let (route, mut bytes) = (Half::peer_of(1).route, vec![0; HEADERS_MAX_BYTES]);
     let segment = Segment::Rc(Rc::Acknowledge(Syndrome { code, msn: 0 }));
     let packet = Packet { bth: Bth::new(QPNS[0], PSNS[0].plus(number)), segment, payload: &[] };
@@ -94,4 +94,49 @@ fn a_completion_in_error_is_solicited() {
     pair.a.qp.fail();
     let completions = pair.a.completions();
     assert!(completions.len() == 4 && completions.iter().all(|completion| completion.solicited), "{completions:?}");
+}
+
+/// Moved to ERR by its program, while an answer with data, an acknowledgement, or a NAK is due.
+#[test]
+fn a_failed_queue_pair_says_nothing_more() {
+    let read = |pair: &Pair| Operation::Read(remote(&pair.b));
+    let send = |_: &Pair| SEND;
+    for (what, operation, skipped) in
+        [("an answer", &read as &dyn Fn(&Pair) -> Operation, 0), ("an acknowledgement", &send, 0), ("a NAK", &send, 1)]
+    {
+        let mut pair = Pair::rc(Retries::default(), RIGHTS);
+        pair.b.receive(1, 2 * MTU);
+        let operation = operation(&pair);
+        pair.a.send(1, operation, 2 * MTU);
+        pair.a.all(0).iter().skip(skipped).for_each(|datagram| _ = pair.b.take(0, datagram));
+        pair.b.qp.fail();
+        assert_eq!(pair.b.all(0), [], "{what}");
+    }
+}
+
+/// A NAK for a missing packet costs a retry, as a time-out does.
+#[test]
+fn a_nak_for_a_missing_packet_costs_a_retry() {
+    for retry_count in [0, 1, 2] {
+        let mut pair = Pair::rc(Retries { timeout: 5, retry_count, ..Retries::default() }, RIGHTS);
+        pair.a.send(1, SEND, 10);
+        let mut now_ns = 0;
+        for left in (0..retry_count).rev() {
+            pair.a.all(now_ns);
+            if left == 0 {
+                pair.a.take(now_ns, &acknowledgement(0, Syndrome::NAK_SEQUENCE)).expect("taken");
+            } else {
+                now_ns = pair.a.qp.deadline_ns().expect("it waits");
+                pair.a.qp.advance(now_ns);
+            }
+            assert_eq!(statuses(&mut pair.a), [], "{retry_count}");
+        }
+        pair.a.all(now_ns);
+        if retry_count == 0 {
+            pair.a.take(now_ns, &acknowledgement(0, Syndrome::NAK_SEQUENCE)).expect("taken");
+        } else {
+            pair.a.qp.advance(pair.a.qp.deadline_ns().expect("it waits"));
+        }
+        assert_eq!(statuses(&mut pair.a), [(1, Status::RetryExceeded)], "{retry_count}");
+    }
 }

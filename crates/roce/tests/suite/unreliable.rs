@@ -2,10 +2,12 @@
 
 use fastrand::Rng;
 use verbline_roce::transport::{Discard, Receives, Receiving, Sending};
-use verbline_roce::wire::{Addresses, AtomicExtension, AtomicOp, Qpn, Route, SendEnd, WriteEnd};
+use verbline_roce::wire::{
+    Addresses, AtomicExtension, AtomicOp, Bth, Deth, HEADERS_MAX_BYTES, Packet, Qpn, Route, Segment, SendEnd, WriteEnd,
+};
 use verbline_roce::{Completed, Operation, Remote, Sge, Status, To};
 
-use crate::pair::{DEPTH, Half, MTU, PSNS, Pair, QKEY, QPNS, RIGHTS, ROOM};
+use crate::pair::{DEPTH, Datagram, Half, MTU, PSNS, Pair, QKEY, QPNS, RIGHTS, ROOM};
 use crate::sim::for_seeds;
 
 const SEND: Operation = Operation::Send(SendEnd::Plain);
@@ -73,6 +75,19 @@ fn a_write_over_an_unreliable_connection_needs_a_key_and_a_right() {
     let sent = pair.a.all(0);
     assert_eq!(pair.b.take(0, &sent[0]), Err(Discard::Refused));
     assert!(!pair.b.qp.is_failed() && pair.b.all(0).is_empty());
+}
+
+/// The whole range is checked before the first byte is written.
+#[test]
+fn a_write_over_an_unreliable_connection_that_ends_outside_writes_nothing() {
+    let mut pair = Pair::uc();
+    let target = Remote { rkey: pair.b.remote.0, addr: pair.b.remote.1 + ROOM as u64 - 256 };
+    pair.a.memory.fill(pair.a.local.0, pair.a.local.1, &pattern(3));
+    pair.a.send(1, Operation::Write(target, WriteEnd::Plain), 512);
+    let sent = pair.a.all(0);
+    let taken: Vec<_> = sent.iter().map(|datagram| pair.b.take(0, datagram)).collect();
+    assert_eq!(taken, [Err(Discard::Refused), Err(Discard::OutOfOrder)]);
+    assert_eq!(pair.b.memory.bytes(target.rkey, target.addr, 256), [0; 256]);
 }
 
 #[test]
@@ -165,6 +180,17 @@ fn a_datagram_that_has_no_place_costs_nothing() {
     };
     let error = verbline_roce::PostError::Length { bytes: 257, max: 256 };
     assert_eq!(pair.a.qp.post_send(&request), Err(error));
+    // Nor is it taken in.
+    pair.b.receive(1, 400);
+    let (route, payload) = (Half::peer_of(0).route, [7; 260]);
+    for (len, taken) in [(256, Ok(())), (257, Err(Discard::Unfitting)), (260, Err(Discard::Unfitting))] {
+        let segment = Segment::Ud(Deth { qkey: QKEY, source: QPNS[0] }, None);
+        let packet = Packet { bth: Bth::new(QPNS[1], PSNS[0]), segment, payload: &payload[..len] };
+        let mut bytes = vec![0; len + HEADERS_MAX_BYTES];
+        let whole = packet.write(&mut bytes, &route, 0);
+        bytes.truncate(whole);
+        assert_eq!(pair.b.take(0, &Datagram { route, bytes }), taken, "{len}");
+    }
 }
 
 /// Receives of a shared queue are taken when a message comes, and only while there is room for its
