@@ -37,6 +37,14 @@ impl Manager {
         Ok((place, connection.ok_or(CmDiscard::NoConnection)?))
     }
 
+    /// Finds our connection that the peer has by the number `theirs`. An active side doesn't know
+    /// that number before the reply.
+    fn connection_of(&self, from: IpAddr, ours: u32, theirs: u32) -> Result<(usize, &Connection), CmDiscard> {
+        let (place, connection) = self.connection(from, ours)?;
+        let is_it = connection.state == State::Requesting || connection.remote_id == theirs;
+        is_it.then_some((place, connection)).ok_or(CmDiscard::NoConnection)
+    }
+
     fn request(
         &mut self,
         now_ns: u64,
@@ -193,7 +201,7 @@ impl Manager {
     }
 
     fn longer(&mut self, now_ns: u64, from: IpAddr, wait: Wait) -> Result<(), CmDiscard> {
-        let (place, connection) = self.connection(from, wait.remote_id)?;
+        let (place, connection) = self.connection_of(from, wait.remote_id, wait.local_id)?;
         if !matches!(connection.state, State::Requesting | State::Accepting) {
             return Err(CmDiscard::Duplicate);
         }
@@ -233,7 +241,7 @@ impl Manager {
     }
 
     fn ended(&mut self, now_ns: u64, from: IpAddr, disconnected: Disconnected) -> Result<(), CmDiscard> {
-        let (place, connection) = self.connection(from, disconnected.remote_id)?;
+        let (place, connection) = self.connection_of(from, disconnected.remote_id, disconnected.local_id)?;
         let id = connection.id;
         if connection.state != State::Disconnecting {
             return Err(CmDiscard::Duplicate);

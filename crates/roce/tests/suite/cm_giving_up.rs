@@ -1,6 +1,6 @@
 //! Connections that one end gives up, and the messages to the other.
 
-use verbline_roce::cm::{CmDiscard, Event, Mad, Message, Ready, Reject, Rejected, reason};
+use verbline_roce::cm::{CmDiscard, Disconnected, Event, Mad, Message, Ready, Reject, Rejected, Wait, reason};
 use verbline_roce::transport::ack_timeout_ns;
 
 use crate::cm::{LIMITS, accept, address, connect, two};
@@ -121,8 +121,13 @@ fn what_is_about_another_connection_of_the_peer_changes_nothing() {
         let (local_id, remote_id) = (of ^ 1, at);
         let reject =
             |of| Message::Reject(Reject { local_id, remote_id, of, reason: reason::TIMEOUT, info: 0, data: [0; 148] });
-        let messages =
-            [reject(Rejected::Request), reject(Rejected::Reply), Message::Ready(Ready { local_id, remote_id })];
+        let messages = [
+            reject(Rejected::Request),
+            reject(Rejected::Reply),
+            Message::Ready(Ready { local_id, remote_id }),
+            Message::Wait(Wait { local_id, remote_id, of: Rejected::Reply, timeout: 20 }),
+            Message::Disconnected(Disconnected { local_id, remote_id }),
+        ];
         messages.map(|message| Mad { transaction: 7, message }.to_bytes())
     };
     let mut two = two();
@@ -133,9 +138,11 @@ fn what_is_about_another_connection_of_the_peer_changes_nothing() {
         assert_eq!(two.server.receive(0, 0, address(1), &mad), Err(CmDiscard::NoConnection), "requested");
     }
     two.server.accept(0, incoming, &accept()).expect("requested");
+    let repeats_ns = two.server.deadline_ns();
     for mad in others(client, server) {
         assert_eq!(two.server.receive(0, 0, address(1), &mad), Err(CmDiscard::NoConnection), "accepting");
     }
+    assert_eq!(two.server.deadline_ns(), repeats_ns);
     let reply = two.server.transmit().expect("a reply");
     two.bring_client(&reply).expect("taken");
     for mad in others(server, client) {
@@ -147,6 +154,11 @@ fn what_is_about_another_connection_of_the_peer_changes_nothing() {
     two.bring_server(&ready).expect("taken");
     assert_eq!(two.server.poll(), Some(Event::Established(incoming)));
     assert_eq!((two.client.poll(), two.server.poll(), two.server.transmit()), (None, None, None));
+    two.server.disconnect(0, incoming).expect("established");
+    for mad in others(client, server) {
+        assert_eq!(two.server.receive(0, 0, address(1), &mad), Err(CmDiscard::NoConnection), "ending");
+    }
+    assert_eq!(two.server.poll(), None, "the peer has not answered");
 }
 
 /// A program that has told its peer to wait may take as long, and no less than without.
