@@ -63,7 +63,7 @@ impl Two {
         (id, incoming, request)
     }
 
-    fn established(&mut self) -> (ConnectionId, ConnectionId) {
+    pub(crate) fn established(&mut self) -> (ConnectionId, ConnectionId) {
         let (id, incoming, _) = self.requested();
         self.server.accept(0, incoming, &accept()).expect("requested");
         let reply = self.server.transmit().expect("a reply");

@@ -1,6 +1,8 @@
 //! Connections that one end gives up, and the messages to the other.
 
-use verbline_roce::cm::{CmDiscard, Disconnected, Event, Mad, Message, Ready, Reject, Rejected, Wait, reason};
+use verbline_roce::cm::{
+    CmDiscard, Disconnect, Disconnected, Event, Mad, Message, Ready, Reject, Rejected, Wait, reason,
+};
 use verbline_roce::transport::ack_timeout_ns;
 
 use crate::cm::{LIMITS, accept, address, connect, two};
@@ -159,6 +161,103 @@ fn what_is_about_another_connection_of_the_peer_changes_nothing() {
         assert_eq!(two.server.receive(0, 0, address(1), &mad), Err(CmDiscard::NoConnection), "ending");
     }
     assert_eq!(two.server.poll(), None, "the peer has not answered");
+}
+
+/// The peer gives up on its reply after it was accepted: only the active side of that very
+/// connection hears of it. Any other rejection comes too late.
+#[test]
+fn an_established_connection_ends_by_no_other_rejection() {
+    let reject = |(ours, theirs): (u32, u32), of| {
+        let reject = Reject { local_id: theirs, remote_id: ours, of, reason: reason::TIMEOUT, info: 0, data: [0; 148] };
+        Mad { transaction: 7, message: Message::Reject(reject) }.to_bytes()
+    };
+    let mut two = two();
+    let (id, incoming) = two.established();
+    let [active, passive] = [(id.number(), incoming.number()), (incoming.number(), id.number())];
+    for of in [Rejected::Request, Rejected::Reply, Rejected::Other] {
+        assert_eq!(two.server.receive(0, 0, address(1), &reject(passive, of)), Err(CmDiscard::Duplicate));
+        assert_eq!(two.server.receive(0, 0, address(1), &reject((passive.0, 0), of)), Err(CmDiscard::Duplicate));
+        assert_eq!(two.client.receive(0, 0, address(2), &reject((active.0, 0), of)), Err(CmDiscard::Duplicate));
+    }
+    for of in [Rejected::Request, Rejected::Other] {
+        assert_eq!(two.client.receive(0, 0, address(2), &reject(active, of)), Err(CmDiscard::Duplicate));
+    }
+    assert_eq!((two.client.poll(), two.server.poll()), (None, None));
+    two.client.receive(0, 0, address(2), &reject(active, Rejected::Reply)).expect("it gave up");
+    assert!(matches!(two.client.poll(), Some(Event::Rejected(rejected, _)) if rejected == id));
+}
+
+/// A peer that has no number for the connection, perhaps after a restart, sends 0.
+#[test]
+fn a_reply_is_rejected_by_a_peer_without_a_number() {
+    let mut two = two();
+    let (_, incoming, _) = two.requested();
+    two.server.accept(0, incoming, &accept()).expect("requested");
+    let reject = Reject {
+        local_id: 0,
+        remote_id: incoming.number(),
+        of: Rejected::Reply,
+        reason: reason::INVALID_ID,
+        info: 0,
+        data: [0; 148],
+    };
+    let mad = Mad { transaction: 7, message: Message::Reject(reject) }.to_bytes();
+    two.server.receive(0, 0, address(1), &mad).expect("taken");
+    assert_eq!(two.server.poll(), Some(Event::Rejected(incoming, reject)));
+    assert_eq!((two.server.transmit(), two.server.len()), (None, 0), "the reply is not sent any more");
+}
+
+/// A peer may ask for 8.6 s at most at a time: for the answer to a request, and to a reply.
+#[test]
+fn a_peer_that_needs_longer_is_not_waited_for_without_end() {
+    for (timeout, granted) in [(0, 0), (1, 1), (21, 21), (22, 21), (31, 21)] {
+        let wait = |ours: u32, theirs: u32, of| {
+            let wait = Wait { local_id: theirs, remote_id: ours, of, timeout };
+            Mad { transaction: 7, message: Message::Wait(wait) }.to_bytes()
+        };
+        let [longer_ns, timeout_ns] = [granted, LIMITS.timeout].map(|code| ack_timeout_ns(code).unwrap_or(0));
+        let mut two = two();
+        let (id, incoming, _) = two.requested();
+        let mad = wait(id.number(), incoming.number(), Rejected::Request);
+        two.client.receive(5, 0, address(2), &mad).expect("taken");
+        assert_eq!(two.client.deadline_ns(), Some(5 + longer_ns + timeout_ns), "{timeout}");
+        two.server.accept(0, incoming, &accept()).expect("requested");
+        let mad = wait(incoming.number(), id.number(), Rejected::Reply);
+        two.server.receive(5, 0, address(1), &mad).expect("taken");
+        assert_eq!(two.server.deadline_ns(), Some(5 + longer_ns + timeout_ns), "{timeout}");
+    }
+}
+
+/// A reply of another connection of the peer to ours is not answered as ours is.
+#[test]
+fn a_reply_with_another_number_is_not_said_to_be_ready_for() {
+    let mut two = two();
+    let (id, incoming, _) = two.requested();
+    two.server.accept(0, incoming, &accept()).expect("requested");
+    let reply = two.server.transmit().expect("a reply");
+    two.bring_client(&reply).expect("taken");
+    two.client.establish(0, id).expect("replied");
+    while two.client.transmit().is_some() {}
+    let mut other = reply;
+    other.mad[27] ^= 1;
+    assert_eq!(two.bring_client(&other), Err(CmDiscard::Duplicate));
+    assert_eq!(two.client.transmit(), None);
+    assert_eq!(two.bring_client(&reply), Err(CmDiscard::Duplicate));
+    assert!(two.client.transmit().is_some(), "its own is answered again");
+}
+
+/// Before the program has decided there is nothing to end: the end is answered, and the program
+/// decides all the same.
+#[test]
+fn an_end_before_the_decision_changes_nothing() {
+    let mut two = two();
+    let (id, incoming, request) = two.requested();
+    let (local_id, remote_id) = (id.number(), incoming.number());
+    let end = Disconnect { local_id, remote_id, remote_qpn: request.qpn };
+    let mad = Mad { transaction: 7, message: Message::Disconnect(end) }.to_bytes();
+    assert_eq!(two.server.receive(0, 0, address(1), &mad), Err(CmDiscard::Duplicate));
+    assert!(two.server.transmit().is_some() && two.server.poll().is_none());
+    two.server.accept(0, incoming, &accept()).expect("still requested");
 }
 
 /// A program that has told its peer to wait may take as long, and no less than without.
