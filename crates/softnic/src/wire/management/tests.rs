@@ -71,7 +71,8 @@ fn a_first_packet_stands_for_the_word_that_the_peer_is_ready() {
     assert!(server.listen((PortSpace::Reliable, 7), take));
     let bring = |from: &mut Management, to: &mut Management| {
         let mut room = [0; MAD_BYTES + HEADERS_MAX_BYTES];
-        let (_, len) = from.transmit(&mut room, 0).expect("a message");
+        let (route, len) = from.transmit(&mut room).expect("a message");
+        let len = seal(&mut room, len, &route, 0);
         let payload = wire::read(&room[..len]).expect("a packet").payload;
         assert!(to.receive(0, from.own.ip(), &verbline_roce::Management { payload }));
     };
