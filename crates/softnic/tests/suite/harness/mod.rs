@@ -7,7 +7,7 @@
 
 use rdma_sys::*;
 use std::ffi::c_int;
-use std::ptr::{null, null_mut};
+use std::ptr::null_mut;
 use std::time::{Duration, Instant};
 use verbline_softnic::provider as soft;
 
@@ -529,8 +529,4 @@ pub fn async_event(nic: &Nic) -> Option<u32> {
         soft::ibv_ack_async_event(event.as_mut_ptr());
         Some(kind)
     }
-}
-
-pub fn null_sges() -> *const ibv_sge {
-    null()
 }

@@ -182,7 +182,7 @@ impl SendQueue {
         entries: &[WrEntry<ibv_send_wr>; LONGEST],
     ) -> usize {
         let inlined = match formatted.kept {
-            // Back in bulk: 51 ns a packet for all of examples/overhead, against 59 one by one.
+            // Back in bulk: 51 ns for all that is done for a packet, against 59 one by one.
             0 if taken as usize == batch.len() => {
                 batch.clear();
                 taken as usize
