@@ -1,9 +1,6 @@
 //! Checks of a message before it is read: its type, its length, its side.
 
-use super::view::{
-    AddOrder, AddOrderMpid, BrokenTrade, CrossTrade, Imbalance, OrderCancel, OrderDelete, OrderExecuted,
-    OrderExecutedWithPrice, OrderReplace, StockDirectory, SystemEvent, Trade, TradingAction,
-};
+use super::view::{LENGTHS, SIDES};
 
 /// The longest message of the protocol, in bytes: the imbalance indicator, type `I`.
 pub const MESSAGE_LEN_BYTES_MAX: usize = 50;
@@ -12,35 +9,22 @@ pub const MESSAGE_LEN_BYTES_MAX: usize = 50;
 pub const MESSAGE_LEN_BYTES_MIN: usize = 12;
 
 /// The length of each message type in bytes; 0 for bytes that are no type.
-pub const LEN_BYTES: [u8; 256] = lengths();
+pub const LEN_BYTES: [u8; 256] = with_lengths(with_lengths([0; 256], LENGTHS), &ADMINISTRATIVE);
 
-const fn lengths() -> [u8; 256] {
-    let mut table = [0; 256];
-    let known: [(u8, usize); 23] = [
-        (SystemEvent::TAG, SystemEvent::LEN_BYTES),
-        (StockDirectory::TAG, StockDirectory::LEN_BYTES),
-        (TradingAction::TAG, TradingAction::LEN_BYTES),
-        (b'Y', 20), // Reg SHO restriction
-        (b'L', 26), // market participant position
-        (b'V', 35), // market-wide circuit breaker decline levels
-        (b'W', 12), // market-wide circuit breaker status
-        (b'K', 28), // IPO quoting period
-        (b'J', 35), // limit up/limit down auction collar
-        (b'h', 21), // operational halt
-        (AddOrder::TAG, AddOrder::LEN_BYTES),
-        (AddOrderMpid::TAG, AddOrderMpid::LEN_BYTES),
-        (OrderExecuted::TAG, OrderExecuted::LEN_BYTES),
-        (OrderExecutedWithPrice::TAG, OrderExecutedWithPrice::LEN_BYTES),
-        (OrderCancel::TAG, OrderCancel::LEN_BYTES),
-        (OrderDelete::TAG, OrderDelete::LEN_BYTES),
-        (OrderReplace::TAG, OrderReplace::LEN_BYTES),
-        (Trade::TAG, Trade::LEN_BYTES),
-        (CrossTrade::TAG, CrossTrade::LEN_BYTES),
-        (BrokenTrade::TAG, BrokenTrade::LEN_BYTES),
-        (Imbalance::TAG, Imbalance::LEN_BYTES),
-        (b'N', 20), // retail price improvement
-        (b'O', 48), // direct listing with capital raise
-    ];
+/// The type byte and length of messages without a view.
+const ADMINISTRATIVE: [(u8, usize); 9] = [
+    (b'Y', 20), // Reg SHO restriction
+    (b'L', 26), // market participant position
+    (b'V', 35), // market-wide circuit breaker decline levels
+    (b'W', 12), // market-wide circuit breaker status
+    (b'K', 28), // IPO quoting period
+    (b'J', 35), // limit up/limit down auction collar
+    (b'h', 21), // operational halt
+    (b'N', 20), // retail price improvement
+    (b'O', 48), // direct listing with capital raise
+];
+
+const fn with_lengths(mut table: [u8; 256], known: &[(u8, usize)]) -> [u8; 256] {
     let mut i = 0;
     while i < known.len() {
         assert!(MESSAGE_LEN_BYTES_MIN <= known[i].1 && known[i].1 <= MESSAGE_LEN_BYTES_MAX);
@@ -125,12 +109,10 @@ const SHAPES: [Shape; 256] = {
         table[tag].len_bytes = LEN_BYTES[tag];
         tag += 1;
     }
-    let sided =
-        [(AddOrder::TAG, AddOrder::SIDE_AT), (AddOrderMpid::TAG, AddOrderMpid::SIDE_AT), (Trade::TAG, Trade::SIDE_AT)];
     let mut i = 0;
-    while i < sided.len() {
-        let shape = &mut table[sided[i].0 as usize];
-        (shape.side_at, shape.sideless) = (sided[i].1, 0);
+    while i < SIDES.len() {
+        let shape = &mut table[SIDES[i].0 as usize];
+        (shape.side_at, shape.sideless) = (SIDES[i].1, 0);
         i += 1;
     }
     table

@@ -18,44 +18,9 @@ pub use check::{ItchError, LEN_BYTES, MESSAGE_LEN_BYTES_MAX, MESSAGE_LEN_BYTES_M
 pub use fields::{Side, Symbol};
 pub use order::{OrderAction, OrderMessage, parse_order};
 pub use view::{
-    AddOrder, AddOrderMpid, BrokenTrade, CrossTrade, Imbalance, OrderCancel, OrderDelete, OrderExecuted,
+    AddOrder, AddOrderMpid, BrokenTrade, CrossTrade, Imbalance, Message, OrderCancel, OrderDelete, OrderExecuted,
     OrderExecutedWithPrice, OrderReplace, Other, StockDirectory, SystemEvent, Trade, TradingAction,
 };
-
-/// One message, borrowed from the bytes it was parsed from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Message<'a> {
-    /// `S`: start and end of messages, of system hours, of market hours.
-    SystemEvent(SystemEvent<'a>),
-    /// `R`: an instrument and its locate code.
-    StockDirectory(StockDirectory<'a>),
-    /// `H`: an instrument is halted, paused, quoted or traded.
-    TradingAction(TradingAction<'a>),
-    /// `A`: a new order.
-    AddOrder(AddOrder<'a>),
-    /// `F`: a new order that names its participant.
-    AddOrderMpid(AddOrderMpid<'a>),
-    /// `E`: an order was executed at its own price.
-    OrderExecuted(OrderExecuted<'a>),
-    /// `C`: an order was executed at another price than its own.
-    OrderExecutedWithPrice(OrderExecutedWithPrice<'a>),
-    /// `X`: part of an order was cancelled.
-    OrderCancel(OrderCancel<'a>),
-    /// `D`: an order left the book.
-    OrderDelete(OrderDelete<'a>),
-    /// `U`: an order was replaced by another of the same side and instrument.
-    OrderReplace(OrderReplace<'a>),
-    /// `P`: a trade against an order that was never displayed.
-    Trade(Trade<'a>),
-    /// `Q`: the single trade of an auction.
-    CrossTrade(CrossTrade<'a>),
-    /// `B`: an execution was broken.
-    BrokenTrade(BrokenTrade<'a>),
-    /// `I`: net order imbalance before an auction.
-    Imbalance(Imbalance<'a>),
-    /// `Y L V W K J h N O`: administrative; checked for length, not interpreted.
-    Other(Other<'a>),
-}
 
 impl Message<'_> {
     /// The instrument's locate code of the day; 0 if the message concerns no single instrument.
@@ -69,28 +34,6 @@ impl Message<'_> {
     #[inline(always)]
     pub fn order(&self) -> Option<OrderMessage> {
         order::read(self.as_bytes())
-    }
-
-    /// The message's bytes, type byte first; never fewer than 12.
-    #[inline]
-    pub fn as_bytes(&self) -> &[u8] {
-        match self {
-            Message::SystemEvent(m) => m.as_bytes(),
-            Message::StockDirectory(m) => m.as_bytes(),
-            Message::TradingAction(m) => m.as_bytes(),
-            Message::AddOrder(m) => m.as_bytes(),
-            Message::AddOrderMpid(m) => m.as_bytes(),
-            Message::OrderExecuted(m) => m.as_bytes(),
-            Message::OrderExecutedWithPrice(m) => m.as_bytes(),
-            Message::OrderCancel(m) => m.as_bytes(),
-            Message::OrderDelete(m) => m.as_bytes(),
-            Message::OrderReplace(m) => m.as_bytes(),
-            Message::Trade(m) => m.as_bytes(),
-            Message::CrossTrade(m) => m.as_bytes(),
-            Message::BrokenTrade(m) => m.as_bytes(),
-            Message::Imbalance(m) => m.as_bytes(),
-            Message::Other(m) => m.as_bytes(),
-        }
     }
 }
 
@@ -106,23 +49,7 @@ impl Message<'_> {
 #[inline(always)]
 pub fn parse(bytes: &[u8]) -> Result<Message<'_>, ItchError> {
     let tag = check(bytes)?;
-    Ok(match tag {
-        SystemEvent::TAG => Message::SystemEvent(SystemEvent::of(bytes)),
-        StockDirectory::TAG => Message::StockDirectory(StockDirectory::of(bytes)),
-        TradingAction::TAG => Message::TradingAction(TradingAction::of(bytes)),
-        AddOrder::TAG => Message::AddOrder(AddOrder::of(bytes)),
-        AddOrderMpid::TAG => Message::AddOrderMpid(AddOrderMpid::of(bytes)),
-        OrderExecuted::TAG => Message::OrderExecuted(OrderExecuted::of(bytes)),
-        OrderExecutedWithPrice::TAG => Message::OrderExecutedWithPrice(OrderExecutedWithPrice::of(bytes)),
-        OrderCancel::TAG => Message::OrderCancel(OrderCancel::of(bytes)),
-        OrderDelete::TAG => Message::OrderDelete(OrderDelete::of(bytes)),
-        OrderReplace::TAG => Message::OrderReplace(OrderReplace::of(bytes)),
-        Trade::TAG => Message::Trade(Trade::of(bytes)),
-        CrossTrade::TAG => Message::CrossTrade(CrossTrade::of(bytes)),
-        BrokenTrade::TAG => Message::BrokenTrade(BrokenTrade::of(bytes)),
-        Imbalance::TAG => Message::Imbalance(Imbalance::of(bytes)),
-        _ => Message::Other(Other::of(bytes)),
-    })
+    Ok(Message::of(tag, bytes))
 }
 
 #[cfg(test)]

@@ -136,7 +136,7 @@ const LAYOUTS: [Layout; 256] = {
             new_at,
             shares_at,
             price_at,
-            side_at: if is_add { AddOrder::SIDE_AT } else { 0 },
+            side_at: if is_add { 19 } else { 0 },
             side_mask: is_add as u8,
         };
         i += 1;
@@ -152,12 +152,12 @@ mod tests {
 
     /// The expected result, read through the views.
     fn by_view(message: &Message<'_>) -> Option<OrderMessage> {
-        let empty = OrderMessage {
-            action: OrderAction::Add,
+        let of = |action, timestamp_ns, reference| OrderMessage {
+            action,
             side: Side::Buy,
             stock_locate: message.stock_locate(),
-            timestamp_ns: 0,
-            reference: 0,
+            timestamp_ns,
+            reference,
             new_reference: 0,
             shares: 0,
             price_e4: 0,
@@ -165,56 +165,35 @@ mod tests {
         Some(match message {
             Message::AddOrder(m) => OrderMessage {
                 side: m.side(),
-                timestamp_ns: m.timestamp_ns(),
-                reference: m.order_reference(),
                 shares: m.shares(),
                 price_e4: m.price_e4(),
-                ..empty
+                ..of(OrderAction::Add, m.timestamp_ns(), m.order_reference())
             },
             Message::AddOrderMpid(m) => OrderMessage {
                 side: m.side(),
-                timestamp_ns: m.timestamp_ns(),
-                reference: m.order_reference(),
                 shares: m.shares(),
                 price_e4: m.price_e4(),
-                ..empty
+                ..of(OrderAction::Add, m.timestamp_ns(), m.order_reference())
             },
-            Message::OrderDelete(m) => OrderMessage {
-                action: OrderAction::Delete,
-                timestamp_ns: m.timestamp_ns(),
-                reference: m.order_reference(),
-                ..empty
-            },
+            Message::OrderDelete(m) => of(OrderAction::Delete, m.timestamp_ns(), m.order_reference()),
             Message::OrderCancel(m) => OrderMessage {
-                action: OrderAction::Cancel,
-                timestamp_ns: m.timestamp_ns(),
-                reference: m.order_reference(),
                 shares: m.cancelled_shares(),
-                ..empty
+                ..of(OrderAction::Cancel, m.timestamp_ns(), m.order_reference())
             },
             Message::OrderExecuted(m) => OrderMessage {
-                action: OrderAction::Execute,
-                timestamp_ns: m.timestamp_ns(),
-                reference: m.order_reference(),
                 shares: m.executed_shares(),
-                ..empty
+                ..of(OrderAction::Execute, m.timestamp_ns(), m.order_reference())
             },
             Message::OrderExecutedWithPrice(m) => OrderMessage {
-                action: OrderAction::ExecuteAtPrice,
-                timestamp_ns: m.timestamp_ns(),
-                reference: m.order_reference(),
                 shares: m.executed_shares(),
                 price_e4: m.execution_price_e4(),
-                ..empty
+                ..of(OrderAction::ExecuteAtPrice, m.timestamp_ns(), m.order_reference())
             },
             Message::OrderReplace(m) => OrderMessage {
-                action: OrderAction::Replace,
-                timestamp_ns: m.timestamp_ns(),
-                reference: m.original_reference(),
                 new_reference: m.new_reference(),
                 shares: m.shares(),
                 price_e4: m.price_e4(),
-                ..empty
+                ..of(OrderAction::Replace, m.timestamp_ns(), m.original_reference())
             },
             _ => return None,
         })

@@ -9,9 +9,9 @@ use std::fmt;
 
 use super::{Side, Symbol};
 
-/// Declares a view: name, type byte, length in bytes, then `field: type = reader(offset)`.
+/// Declares one message's view.
 macro_rules! view {
-    ($(#[$doc:meta])* $name:ident $tag:literal $len:literal $(sided $side_at:literal)? {
+    ($(#[$doc:meta])* $name:ident $tag:literal $len:literal {
         $($(#[$field_doc:meta])* $field:ident: $ty:ty = $read:ident($at:literal)),* $(,)?
     }) => {
         $(#[$doc])*
@@ -23,9 +23,6 @@ macro_rules! view {
             pub const TAG: u8 = $tag;
             /// The length of the message, type byte included.
             pub const LEN_BYTES: usize = $len;
-
-            $(/// Where the buy/sell indicator is.
-            pub(super) const SIDE_AT: u8 = $side_at;)?
 
             /// `bytes` have the length of the type.
             #[inline(always)]
@@ -82,15 +79,59 @@ macro_rules! view {
     };
 }
 
-view! {
+/// Declares the messages with views. Each has a name, type byte, length in bytes, and then
+/// `field: type = reader(offset)`.
+macro_rules! messages {
+    ($($(#[$doc:meta])* $name:ident $tag:literal $len:literal $(sided $side_at:literal)? {
+        $($(#[$field_doc:meta])* $field:ident: $ty:ty = $read:ident($at:literal)),* $(,)?
+    })*) => {
+        $(view! {
+            $(#[$doc])* $name $tag $len { $($(#[$field_doc])* $field: $ty = $read($at)),* }
+        })*
+
+        /// One message, borrowed from the bytes it was parsed from.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Message<'a> {
+            $($(#[$doc])* $name($name<'a>),)*
+            /// `Y L V W K J h N O`: administrative; checked for length, not interpreted.
+            Other(Other<'a>),
+        }
+
+        impl<'a> Message<'a> {
+            /// `bytes` have the length of the type `tag`.
+            #[inline(always)]
+            pub(super) fn of(tag: u8, bytes: &'a [u8]) -> Self {
+                match tag {
+                    $($tag => Message::$name($name::of(bytes)),)*
+                    _ => Message::Other(Other::of(bytes)),
+                }
+            }
+
+            /// The message's bytes, type byte first; never fewer than 12.
+            #[inline]
+            pub fn as_bytes(&self) -> &[u8] {
+                match self {
+                    $(Message::$name(m) => m.as_bytes(),)*
+                    Message::Other(m) => m.as_bytes(),
+                }
+            }
+        }
+
+        /// The type byte and length of each message with a view.
+        pub(super) const LENGTHS: &[(u8, usize)] = &[$(($tag, $len)),*];
+
+        /// The type byte of each message with a side, and the offset of its buy/sell indicator.
+        pub(super) const SIDES: &[(u8, u8)] = &[$($(($tag, $side_at),)?)*];
+    };
+}
+
+messages! {
     /// `S`, system event.
     SystemEvent b'S' 12 {
         /// `O S Q M E C`: start of messages, system hours, market hours; end of market hours,
         /// system hours, messages.
         event_code: u8 = byte(11),
     }
-}
-view! {
     /// `R`, stock directory.
     StockDirectory b'R' 39 {
         /// The symbol.
@@ -122,8 +163,6 @@ view! {
         /// `Y` when it is an inverse product.
         inverse: u8 = byte(38),
     }
-}
-view! {
     /// `H`, stock trading action.
     TradingAction b'H' 25 {
         /// The symbol.
@@ -133,8 +172,6 @@ view! {
         /// The reason, 4 characters.
         reason: [u8; 4] = bytes(21),
     }
-}
-view! {
     /// `A`, add order without attribution.
     AddOrder b'A' 36 sided 19 {
         /// The order's reference number, unique for the day.
@@ -148,8 +185,6 @@ view! {
         /// Price in 1/10 000 dollar.
         price_e4: u32 = be32(32),
     }
-}
-view! {
     /// `F`, add order with the participant's name.
     AddOrderMpid b'F' 40 sided 19 {
         /// The order's reference number, unique for the day.
@@ -165,8 +200,6 @@ view! {
         /// The participant, 4 characters.
         attribution: [u8; 4] = bytes(36),
     }
-}
-view! {
     /// `E`, order executed at its own price.
     OrderExecuted b'E' 31 {
         /// The order.
@@ -176,8 +209,6 @@ view! {
         /// The match, unique for the day.
         match_number: u64 = be64(23),
     }
-}
-view! {
     /// `C`, order executed at another price.
     OrderExecutedWithPrice b'C' 36 {
         /// The order.
@@ -191,8 +222,6 @@ view! {
         /// The price of the execution, in 1/10 000 dollar.
         execution_price_e4: u32 = be32(32),
     }
-}
-view! {
     /// `X`, part of an order cancelled.
     OrderCancel b'X' 23 {
         /// The order.
@@ -200,15 +229,11 @@ view! {
         /// Shares taken from it.
         cancelled_shares: u32 = be32(19),
     }
-}
-view! {
     /// `D`, order deleted.
     OrderDelete b'D' 19 {
         /// The order.
         order_reference: u64 = be64(11),
     }
-}
-view! {
     /// `U`, order replaced; side and instrument stay.
     OrderReplace b'U' 35 {
         /// The order that leaves.
@@ -220,8 +245,6 @@ view! {
         /// The new order's price in 1/10 000 dollar.
         price_e4: u32 = be32(31),
     }
-}
-view! {
     /// `P`, trade against an order never displayed; the book stays as it is.
     Trade b'P' 44 sided 19 {
         /// The hidden order; 0 since 2010.
@@ -237,8 +260,6 @@ view! {
         /// The match, unique for the day.
         match_number: u64 = be64(36),
     }
-}
-view! {
     /// `Q`, the trade of an auction.
     CrossTrade b'Q' 40 {
         /// Shares crossed (64 bits).
@@ -252,15 +273,11 @@ view! {
         /// `O` opening, `C` closing, `H` after a halt or of an IPO.
         cross_type: u8 = byte(39),
     }
-}
-view! {
     /// `B`, an execution was broken; the book stays as it is.
     BrokenTrade b'B' 19 {
         /// The match that is void.
         match_number: u64 = be64(11),
     }
-}
-view! {
     /// `I`, net order imbalance indicator.
     Imbalance b'I' 50 {
         /// Shares that would trade at the reference price.
