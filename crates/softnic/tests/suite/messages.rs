@@ -31,18 +31,6 @@ fn every_length_arrives_whole() {
 }
 
 #[test]
-fn a_message_of_no_bytes_needs_no_list() {
-    for qp_type in [IBV_QPT_RC, IBV_QPT_UC] {
-        let pair = Pair::connected(qp_type);
-        assert_eq!(pair.b.recv(1, &[]), 0);
-        assert_eq!(pair.a.post(&mut [Wr::send(2, SIGNALED, &[])]), NOT_REFUSED);
-        let got = pair.b_recv.poll().unwrap();
-        assert_eq!((got.wr_id, got.status, got.byte_len), (1, SUCCESS, 0));
-        assert_eq!(pair.a_send.poll().unwrap().wr_id, 2);
-    }
-}
-
-#[test]
 fn gathers_and_scatters_across_elements() {
     let pair = Pair::rc();
     for parts in [[3usize, 17, 40, 1], [100, 200, 50, 7], [1, 1, 1, 1], [30, 2, 30, 26]] {
@@ -131,16 +119,6 @@ fn a_list_arrives_in_order_and_only_signaled_ones_complete() {
 }
 
 #[test]
-fn sq_sig_all_signals_everything() {
-    let pair = Pair::connected_with(IBV_QPT_RC, |init| init.sq_sig_all = 1, |_| {});
-    pair.b.recv(1, &[pair.b_mem.sge(0, 100)]);
-    pair.b.recv(1, &[pair.b_mem.sge(0, 1000)]);
-    let list = &mut [Wr::send(1, 0, &[pair.a_mem.sge(0, 10)]), Wr::send(2, 0, &[pair.a_mem.sge(0, 1000)])];
-    assert_eq!(pair.a.post(list), NOT_REFUSED);
-    assert_eq!(pair.a_send.poll_all().len(), 2);
-}
-
-#[test]
 fn a_send_slot_is_free_once_a_later_completion_is_polled() {
     let pair = Pair::connected_with(IBV_QPT_RC, |init| init.cap.max_send_wr = 4, |_| {});
     for _ in 0..12 {
@@ -158,20 +136,6 @@ fn a_send_slot_is_free_once_a_later_completion_is_polled() {
     let mut two = [Wr::send(1, 0, &[]), Wr::send(1, 0, &[])];
     assert_eq!(pair.a.post(&mut two), Err((libc::ENOMEM, 0)), "the fourth was never signaled");
     assert_eq!(pair.b_recv.poll_all().len(), 7);
-}
-
-#[test]
-fn bad_wr_is_the_first_refused_and_what_came_before_is_sent() {
-    let pair = Pair::connected_with(IBV_QPT_RC, |init| init.cap.max_send_wr = 4, |_| {});
-    for _ in 0..8 {
-        pair.b.recv(1, &[pair.b_mem.sge(0, 64)]);
-    }
-    let ok = || Wr::send(1, 0, &[pair.a_mem.sge(0, 8)]);
-    let bad_opcode = Wr::new(1, IBV_WR_TSO, 0, &[]);
-    assert_eq!(pair.a.post(&mut [ok(), ok(), bad_opcode, ok()]), Err((libc::EINVAL, 2)));
-    assert_eq!(pair.b_recv.poll_all().len(), 2);
-    assert_eq!(pair.a.post(&mut [ok(), ok(), ok()]), Err((libc::ENOMEM, 2)));
-    assert_eq!(pair.b_recv.poll_all().len(), 2);
 }
 
 #[test]
@@ -268,22 +232,6 @@ fn errors_are_those_of_hardware() {
     rc_failure("length 0 is 2^31", post(2000), whole, IBV_WC_LOC_PROT_ERR, None);
     let too_long = |pair: &Pair| Wr::send(2, 0, &[pair.a_mem.sge(0, 0), pair.a_mem.sge(0, 1)]);
     rc_failure("beyond 2^31", post(2000), too_long, IBV_WC_LOC_LEN_ERR, None);
-}
-
-#[test]
-fn a_region_without_local_write_takes_no_message() {
-    let pair = Pair::rc();
-    let read_only = pair.other.memory_with(4096, 0);
-    assert_eq!(pair.b.recv(1, &[read_only.sge(0, 64)]), 0);
-    pair.a.post(&mut [Wr::send(2, 0, &[pair.a_mem.sge(0, 8)])]).unwrap();
-    assert_eq!(pair.b_recv.poll().unwrap().status, ibv_wc_status::IBV_WC_LOC_PROT_ERR);
-    assert_eq!(pair.a_send.poll().unwrap().status, ibv_wc_status::IBV_WC_REM_OP_ERR);
-    // Sending from it is fine.
-    let pair = Pair::rc();
-    let read_only = pair.nic.memory_with(4096, 0);
-    pair.b.recv(1, &[pair.b_mem.sge(0, 64)]);
-    pair.a.post(&mut [Wr::send(2, SIGNALED, &[read_only.sge(0, 8)])]).unwrap();
-    assert_eq!(pair.a_send.poll().unwrap().status, SUCCESS);
 }
 
 #[test]
@@ -481,16 +429,7 @@ fn a_peer_that_comes_up_late_gets_what_waited() {
 }
 
 #[test]
-fn a_queue_pair_takes_messages_from_its_peer_only() {
-    let pair = Pair::rc();
-    pair.b.recv(1, &[pair.b_mem.sge(0, 64)]);
-    let stranger = pair.nic.qp(IBV_QPT_RC, &pair.a_send, &pair.a_recv);
-    stranger.to_init();
-    stranger.to_rtr(pair.b.num(), 2);
-    stranger.to_rts();
-    stranger.post(&mut [Wr::send(1, 0, &[])]).unwrap();
-    assert_eq!(pair.a_send.wait().status, ibv_wc_status::IBV_WC_RETRY_EXC_ERR);
-    // Nor from its peer's number at another address.
+fn a_queue_pair_takes_no_messages_from_its_peers_number_at_another_address() {
     let astray = Pair::unconnected(IBV_QPT_RC, |_| {});
     astray.a.to_init();
     astray.b.to_init();
@@ -499,7 +438,6 @@ fn a_queue_pair_takes_messages_from_its_peer_only() {
     astray.a.to_rts();
     astray.a.post(&mut [Wr::send(1, 0, &[])]).unwrap();
     assert_eq!(astray.a_send.wait().status, ibv_wc_status::IBV_WC_RETRY_EXC_ERR);
-    assert!(pair.b_recv.poll().is_none());
 }
 
 #[test]

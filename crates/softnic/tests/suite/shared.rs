@@ -21,10 +21,6 @@ impl Srq {
         let mut bad = null_mut();
         unsafe { ibv_post_srq_recv(self.0, &mut wr, &mut bad) }
     }
-    fn limit(&self, srq_limit: u32) -> i32 {
-        let mut attr = ibv_srq_attr { max_wr: 0, max_sge: 0, srq_limit };
-        unsafe { soft::ibv_modify_srq(self.0, &mut attr, ibv_srq_attr_mask::IBV_SRQ_LIMIT.0 as i32) }
-    }
 }
 
 impl Drop for Srq {
@@ -126,61 +122,6 @@ fn senders_that_wait_are_served_in_turn() {
         served[rig.receivers.iter().position(|qp| qp.num() == got.qp_num).unwrap()] += 1;
     }
     assert_eq!(served, [3; 3]);
-}
-
-#[test]
-fn the_limit_is_said_once() {
-    let rig = rig(1, 16);
-    for _ in 0..6 {
-        rig.srq.post(1, rig.mem.sge(0, 64));
-    }
-    assert_eq!(rig.srq.limit(17), libc::EINVAL);
-    assert_eq!(rig.srq.limit(4), 0);
-    let mut events = Vec::new();
-    for _ in 0..6 {
-        rig.senders[0].post(&mut [Wr::send(1, 0, &[])]).unwrap();
-        events.push(async_event(&rig.nic));
-    }
-    let reached = Some(ibv_event_type::IBV_EVENT_SRQ_LIMIT_REACHED as u32);
-    assert_eq!(events, [None, None, reached, None, None, None]);
-    let mut attr: ibv_srq_attr = unsafe { std::mem::zeroed() };
-    assert_eq!(unsafe { soft::ibv_query_srq(rig.srq.0, &mut attr) }, 0);
-    assert_eq!((attr.max_wr, attr.max_sge, attr.srq_limit), (16, 2, 0), "disarmed");
-}
-
-#[test]
-fn an_error_leaves_the_shared_receives_and_says_last_wqe() {
-    let rig = rig(2, 16);
-    for wr_id in 0..3 {
-        rig.srq.post(wr_id, rig.mem.sge(0, 64));
-    }
-    assert_eq!(rig.receivers[0].to(ibv_qp_state::IBV_QPS_ERR), 0);
-    assert!(rig.recv.poll().is_none(), "nothing is flushed");
-    assert_eq!(async_event(&rig.nic), Some(ibv_event_type::IBV_EVENT_QP_LAST_WQE_REACHED as u32));
-    rig.senders[1].post(&mut [Wr::send(1, 0, &[])]).unwrap();
-    assert_eq!(rig.recv.poll().unwrap().wr_id, 0);
-    assert_eq!(unsafe { soft::ibv_destroy_srq(rig.srq.0) }, libc::EBUSY);
-}
-
-#[test]
-fn datagrams_use_it_too() {
-    let nic = Nic::open(0);
-    let cq = nic.cq(64);
-    let srq = Srq::new(&nic, 4);
-    let mem = nic.memory(4096);
-    let qp = nic.qp_with(IBV_QPT_UD, &cq, &cq, |init| init.srq = srq.0);
-    qp.to_init();
-    qp.to_rtr(0, 0);
-    qp.to_rts();
-    srq.post(9, mem.sge(0, 200));
-    let mut attr: ibv_ah_attr = unsafe { std::mem::zeroed() };
-    (attr.port_num, attr.dlid) = (1, 1);
-    let ah = unsafe { soft::ibv_create_ah(nic.pd, &mut attr) };
-    mem.fill(1000, b"shared");
-    qp.post(&mut [Wr::send(1, 0, &[mem.sge(1000, 6)]).to(ah, qp.num(), QKEY)]).unwrap();
-    assert_eq!((cq.poll().unwrap().wr_id, mem.read(40, 6)), (9, b"shared".to_vec()));
-    assert_eq!(unsafe { soft::ibv_destroy_ah(ah) }, 0);
-    drop(qp);
 }
 
 /// Completions of a queue pair that is gone, or was reset, before they were polled: each `wr_id`

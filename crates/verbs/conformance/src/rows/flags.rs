@@ -203,7 +203,7 @@ fn sig_all_signals_everything(rig: &Rig) -> Outcome {
         pair.b.recv(id)?;
     }
     let silent = |id| small(&pair, id).unsignaled();
-    pair.a.qp.post_send(&[silent(1), small(&pair, 2), silent(3), silent(4)])?;
+    pair.a.qp.post_send(&[silent(1), small(&pair, 2), silent(3), sized(&pair, 4, 1000).unsignaled()])?;
     same("wr_ids", pair.a.scq.wait_all_ok::<4>()?.map(|wc| wc.id), [1, 2, 3, 4])?;
     pair.a.scq.quiet()
 }

@@ -144,10 +144,12 @@ fn feeds_uc_and_ud(rig: &Rig) -> Outcome {
         let srq = Srq::create(rig.pd(), 16, 2)?;
         let pair = shared_pair(rig, transport, &srq)?;
         post(&srq, &pair.b.mr, 0)?;
+        pair.a.mr.put(0, b"for all!");
         pair.a.qp.send(small(&pair, 1))?;
         pair.a.scq.wait_ok()?;
         let wc = pair.b.rcq.wait_ok()?;
         same(transport, (wc.id, wc.bytes as usize), (0, pair.header() + 8))?;
+        same_bytes(transport, &pair.b.mr.take(pair.header(), 8), b"for all!")?;
     }
     Ok(())
 }
