@@ -32,10 +32,10 @@ const LONG: &[(&str, usize, &str)] = &[
     ("crates/mem/src/packet.rs", 446, "every method of a packet, each with its words"),
     ("crates/softnic/src/objects/qp_table.rs", 452, "the table of states, and the check that reads it"),
     ("crates/softnic/src/provider.rs", 452, "one function an entry of ibv_context_ops"),
-    ("crates/softnic/tests/suite/harness/mod.rs", 536, "what every test of the C interface is made of"),
-    ("crates/softnic/tests/suite/messages.rs", 579, "one test a rule of messages"),
+    ("crates/softnic/tests/suite/harness/mod.rs", 530, "what every test of the C interface is made of"),
+    ("crates/softnic/tests/suite/messages.rs", 511, "one test a rule of messages"),
     ("crates/sync/tests/loom.rs", 567, "one model a protocol"),
-    ("crates/verbs/conformance/src/rows/mw.rs", 419, "one row a rule of memory windows"),
+    ("crates/verbs/conformance/src/rows/mw.rs", 406, "one row a rule of memory windows"),
     ("crates/verbs/src/memory/mr.rs", 436, "a memory region, and its tests"),
     ("crates/verbs/src/scripted_device.rs", 419, "a device for tests: one function a verb"),
 ];

@@ -73,9 +73,7 @@ fn a_receiver_that_alone_was_reset_gets_its_messages_in_order() {
     let pair = Pair::connected(ibv_qp_type::IBV_QPT_UC);
     talk(&pair);
     assert_eq!(pair.b.to(ibv_qp_state::IBV_QPS_RESET), 0);
-    pair.b.to_init();
-    pair.b.to_rtr(pair.a.num(), 1);
-    pair.b.to_rts();
+    pair.b.bring_up(pair.a.num(), 1);
     for id in 40..50 {
         recv(&pair.b, &pair.b_mem, id);
     }

@@ -42,9 +42,7 @@ fn by_gid(nic: &Nic, raw: [u8; 16], sgid_index: u8) -> Option<Ah> {
 fn endpoint(nic: &Nic) -> (Qp, Cq) {
     let cq = nic.cq(64);
     let qp = nic.qp(IBV_QPT_UD, &cq, &cq);
-    qp.to_init();
-    qp.to_rtr(0, 0);
-    qp.to_rts();
+    qp.bring_up(0, 0);
     (qp, cq)
 }
 
@@ -285,9 +283,7 @@ fn everybody_in_the_group_gets_a_copy() {
             // Leave no receive behind for the second group.
             qp.to(ibv_qp_state::IBV_QPS_RESET);
             cq.poll_all();
-            qp.to_init();
-            qp.to_rtr(0, 0);
-            qp.to_rts();
+            qp.bring_up(0, 0);
         }
     }
     let pair = Pair::rc();

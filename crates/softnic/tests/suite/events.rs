@@ -105,9 +105,7 @@ fn a_channel_serves_several_queues_in_order() {
     let rig = rig();
     let second = rig.nic.cq_on(16, rig.channel.0);
     let qp = rig.nic.qp(ibv_qp_type::IBV_QPT_UC, &second, &second);
-    qp.to_init();
-    qp.to_rtr(qp.num(), 1);
-    qp.to_rts();
+    qp.bring_up(qp.num(), 1);
     second.arm(false);
     rig.recv.arm(false);
     qp.post(&mut [Wr::send(1, SIGNALED, &[])]).unwrap();
@@ -115,8 +113,6 @@ fn a_channel_serves_several_queues_in_order() {
     assert!(rig.channel.readable());
     assert_eq!([rig.channel.event(), rig.channel.event()], [second.0, rig.recv.0]);
     assert!(!rig.channel.readable());
-    drop(qp);
-    drop(second);
 }
 
 #[test]

@@ -404,9 +404,7 @@ fn a_peer_that_is_gone_exhausts_the_retries() {
     let cq = nic.cq(16);
     let a = nic.qp(IBV_QPT_RC, &cq, &cq);
     let b = nic.qp(IBV_QPT_RC, &cq, &cq);
-    a.to_init();
-    a.to_rtr(b.num(), 1);
-    a.to_rts();
+    a.bring_up(b.num(), 1);
     drop(b);
     a.post(&mut [Wr::send(1, 0, &[])]).unwrap();
     assert_eq!(cq.wait().status, ibv_wc_status::IBV_WC_RETRY_EXC_ERR);
@@ -463,9 +461,7 @@ fn a_queue_pair_can_be_its_own_peer() {
     let cq = nic.cq(64);
     let mem = nic.memory(4096);
     let qp = nic.qp(IBV_QPT_RC, &cq, &cq);
-    qp.to_init();
-    qp.to_rtr(qp.num(), 2);
-    qp.to_rts();
+    qp.bring_up(qp.num(), 2);
     mem.fill(0, b"to myself");
     // Sent before the receive is posted: the post of the receive finds its own queue pair waiting.
     qp.post(&mut [Wr::send(1, SIGNALED, &[mem.sge(0, 9)])]).unwrap();

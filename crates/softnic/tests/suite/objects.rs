@@ -86,13 +86,11 @@ fn limits_that_are_reported_are_enforced() {
 fn nothing_goes_before_what_refers_to_it() {
     let nic = Nic::open(0);
     let cq = nic.cq(16);
-    let qp = nic.qp(ibv_qp_type::IBV_QPT_RC, &cq, &cq);
+    let _qp = nic.qp(ibv_qp_type::IBV_QPT_RC, &cq, &cq);
     assert_eq!(unsafe { soft::ibv_dealloc_pd(nic.pd) }, libc::EBUSY);
     assert_eq!(unsafe { soft::ibv_destroy_cq(cq.0) }, libc::EBUSY);
     assert_eq!(unsafe { soft::ibv_close_device(nic.context) }, -1);
     assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EBUSY));
-    drop(qp);
-    drop(cq);
 }
 
 #[test]
@@ -132,16 +130,13 @@ fn completions_of_a_destroyed_queue_pair_are_not_given_out() {
     let cq = nic.cq(64);
     let (keep, gone) = (nic.qp(ibv_qp_type::IBV_QPT_UC, &cq, &cq), nic.qp(ibv_qp_type::IBV_QPT_UC, &cq, &cq));
     for qp in [&gone, &keep] {
-        qp.to_init();
-        qp.to_rtr(qp.num(), 1);
-        qp.to_rts();
+        qp.bring_up(qp.num(), 1);
         qp.recv(1, &[]);
         qp.post(&mut [Wr::send(2, SIGNALED, &[])]).unwrap();
     }
     let number = keep.num();
     drop(gone);
     assert_eq!(cq.poll_all().iter().map(|wc| (wc.qp_num, wc.wr_id)).collect::<Vec<_>>(), [(number, 1), (number, 2)]);
-    drop(keep);
 }
 
 /// The table around a context, as verbs.h finds it.

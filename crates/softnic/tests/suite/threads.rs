@@ -160,9 +160,7 @@ fn datagram_senders_meet_in_one_receive_queue() {
                 scope.spawn(move || {
                     let cq = nic.cq(64);
                     let qp = nic.qp(IBV_QPT_UD, &cq, &cq);
-                    qp.to_init();
-                    qp.to_rtr(0, 0);
-                    qp.to_rts();
+                    qp.bring_up(0, 0);
                     let mut attr: ibv_ah_attr = unsafe { std::mem::zeroed() };
                     (attr.port_num, attr.dlid) = (1, 2);
                     let ah = unsafe { soft::ibv_create_ah(nic.pd, &mut attr) };

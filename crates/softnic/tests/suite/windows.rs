@@ -48,7 +48,6 @@ fn a_window_for_reading_needs_no_right_to_write() {
         let memory = pair.other.memory_with(4096, MW_BIND | REMOTE_READ);
         let mw = Mw::new(&pair.other, IBV_MW_TYPE_2);
         assert_eq!(bind(&pair, &mw, mw.rkey(), info(&memory, 0, 64, access)), status, "{access}");
-        drop(mw);
     }
 }
 
@@ -64,7 +63,6 @@ fn a_window_is_checked() {
         let mw = Mw::new(&pair.other, IBV_MW_TYPE_2);
         assert_eq!(bind(&pair, &mw, mw.rkey(), info(&pair.b_mem, 64, 64, access)), SUCCESS);
         assert_eq!(write(&pair, at, mw.rkey()), IBV_WC_REM_ACCESS_ERR, "{name}");
-        drop(mw);
     }
     // Its last bytes are open; its key isn't an L_Key.
     let pair = Pair::rc();
@@ -75,7 +73,6 @@ fn a_window_is_checked() {
     sge.lkey = mw.rkey();
     pair.b.post(&mut [Wr::send(1, 0, &[sge])]).unwrap();
     assert_eq!(pair.b_send.wait().status, IBV_WC_LOC_PROT_ERR);
-    drop(mw);
 }
 
 #[test]
@@ -91,7 +88,6 @@ fn a_bind_is_refused_where_it_grants_more_than_its_region() {
         }
         assert_eq!(bind(&pair, &mw, rkey, to), IBV_WC_MW_BIND_ERR);
         assert_eq!(pair.b.state(), ibv_qp_state::IBV_QPS_ERR);
-        drop((mw, no_bind));
     };
     refused(&|_, to, _| to.length = (1 << 16) + 1);
     refused(&|_, to, _| to.addr -= 8);
@@ -120,20 +116,16 @@ fn a_type_2_window_is_its_queue_pairs_and_is_invalidated() {
     let got = pair.b_recv.poll().unwrap();
     assert_eq!((got.flags, got.imm), (ibv_wc_flags::IBV_WC_WITH_INV.0, key + 1));
     assert_eq!(write(&pair, 0, key + 1), IBV_WC_REM_ACCESS_ERR);
-    drop(mw);
 
     // Another queue pair's key.
     let pair = Pair::rc();
     let mw = Mw::new(&pair.other, IBV_MW_TYPE_2);
     let owner = Pair::rc();
     let stranger = pair.other.qp(ibv_qp_type::IBV_QPT_RC, &pair.b_send, &pair.b_recv);
-    stranger.to_init();
-    stranger.to_rtr(owner.a.num(), 1);
-    stranger.to_rts();
+    stranger.bring_up(owner.a.num(), 1);
     stranger.post(&mut [bind_wr(&mw, mw.rkey(), info(&pair.b_mem, 0, 64, REMOTE_WRITE))]).unwrap();
     assert_eq!(pair.b_send.wait().status, SUCCESS);
     assert_eq!(write(&pair, 0, mw.rkey()), IBV_WC_REM_ACCESS_ERR);
-    drop(mw);
 }
 
 #[test]
@@ -152,7 +144,6 @@ fn a_bind_whose_handle_is_stale_is_refused() {
     mw.set_rkey(second);
     assert_eq!(bind(&pair, &mw, first, to(&pair)), SUCCESS, "a key may come back");
     assert_eq!(write(&pair, 0, first), SUCCESS);
-    drop(mw);
 
     // Type 1: a bind that fails leaves the handle with a key that was never current.
     let pair = Pair::rc();
@@ -172,7 +163,6 @@ fn a_bind_whose_handle_is_stale_is_refused() {
     mw.set_rkey(good);
     assert_eq!(bind_1(64), SUCCESS);
     assert_eq!(write(&pair, 0, mw.rkey()), SUCCESS);
-    drop(mw);
 }
 
 #[test]
@@ -195,7 +185,6 @@ fn binds_that_wait_go_by_what_their_handles_said_when_they_were_posted() {
     assert_eq!(done, [(9, SUCCESS), (0, SUCCESS), (64, SUCCESS), (128, SUCCESS)]);
     assert_eq!(write(&pair, 128, mw.rkey()), SUCCESS);
     assert_eq!(write(&pair, 64, seen[2]), IBV_WC_REM_ACCESS_ERR);
-    drop(mw);
 }
 
 /// Moves both queue pairs through RESET to RTS again.
@@ -242,7 +231,6 @@ fn an_unbound_window_lets_its_region_go() {
     assert_eq!(unsafe { soft::ibv_dereg_mr(pair.b_mem.mr) }, libc::EBUSY);
     assert_eq!(bind_1(info(&pair.b_mem, 0, 0, 0)), SUCCESS, "length 0 unbinds");
     assert_eq!(write(&pair, 0, mw.rkey()), IBV_WC_REM_ACCESS_ERR);
-    drop(mw);
 
     // Type 2 is unbound by invalidating it, and not by a bind of length 0.
     let pair = Pair::rc();
@@ -252,10 +240,8 @@ fn an_unbound_window_lets_its_region_go() {
     assert_eq!(local_inv(&pair, mw.rkey()).1, SUCCESS);
     assert_eq!(bind(&pair, &mw, mw.rkey(), info(&pair.b_mem, 0, 64, REMOTE_WRITE)), SUCCESS);
     assert_eq!(unsafe { soft::ibv_dealloc_pd(pair.other.pd) }, libc::EBUSY);
-    drop(mw);
     let mw = Mw::new(&pair.other, IBV_MW_TYPE_2);
     assert_eq!(bind(&pair, &mw, mw.rkey(), info(&pair.b_mem, 0, 0, 0)), IBV_WC_MW_BIND_ERR);
-    drop(mw);
 }
 
 /// Both sides invalidate a window's key at once, and its owner binds it anew at once: an

@@ -313,6 +313,13 @@ impl Qp {
         }
     }
 
+    /// RESET to RTS, to the queue pair of that number and LID.
+    pub fn bring_up(&self, dest: u32, lid: u16) {
+        self.to_init();
+        self.to_rtr(dest, lid);
+        self.to_rts();
+    }
+
     pub fn to_init(&self) {
         use ibv_qp_attr_mask as m;
         let mut attr = attr(ibv_qp_state::IBV_QPS_INIT);
@@ -339,20 +346,11 @@ impl Qp {
         attr.max_dest_rd_atomic = 16;
         attr.min_rnr_timer = 1;
         change(&mut attr);
+        let path = m::IBV_QP_AV | m::IBV_QP_PATH_MTU | m::IBV_QP_DEST_QPN | m::IBV_QP_RQ_PSN;
         let mask = match unsafe { (*self.0).qp_type } {
             ibv_qp_type::IBV_QPT_UD => m::IBV_QP_STATE,
-            ibv_qp_type::IBV_QPT_UC => {
-                m::IBV_QP_STATE | m::IBV_QP_AV | m::IBV_QP_PATH_MTU | m::IBV_QP_DEST_QPN | m::IBV_QP_RQ_PSN
-            }
-            _ => {
-                m::IBV_QP_STATE
-                    | m::IBV_QP_AV
-                    | m::IBV_QP_PATH_MTU
-                    | m::IBV_QP_DEST_QPN
-                    | m::IBV_QP_RQ_PSN
-                    | m::IBV_QP_MAX_DEST_RD_ATOMIC
-                    | m::IBV_QP_MIN_RNR_TIMER
-            }
+            ibv_qp_type::IBV_QPT_UC => m::IBV_QP_STATE | path,
+            _ => m::IBV_QP_STATE | path | m::IBV_QP_MAX_DEST_RD_ATOMIC | m::IBV_QP_MIN_RNR_TIMER,
         };
         assert_eq!(self.modify(&mut attr, mask), 0);
     }

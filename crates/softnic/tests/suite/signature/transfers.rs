@@ -26,37 +26,25 @@ fn run(pair: &Pair, opcode: u32, key: &Mkey) -> u32 {
 }
 
 #[test]
-fn a_write_makes_strips_and_passes_protection_information() {
-    let data = pattern(DATA, 3);
-    let with = protected(&data, 0xabcd, 1000);
-    let dif = Domain::t10(0xabcd, 1000);
-    for (memory, wire, stored, sent) in
-        [(None, Some(dif), &data, &with), (Some(dif), None, &with, &data), (Some(dif), Some(dif), &with, &with)]
-    {
-        let pair = pair(CONFIGURING);
-        let key = key(&pair, memory, wire);
-        pair.a_mem.fill(0, stored);
-        assert_eq!(run(&pair, IBV_WR_RDMA_WRITE, &key), SUCCESS);
-        assert_eq!(&pair.b_mem.read(0, sent.len()), sent);
-        assert_eq!(pair.b_mem.read(sent.len(), 8), [0; 8]);
-        assert_eq!(key.error(), mkey_err_type::NO_ERR);
-    }
-}
-
-#[test]
-fn a_read_goes_the_other_way() {
-    let data = pattern(DATA, 4);
-    let with = protected(&data, 7, u32::MAX - 1);
-    let dif = Domain::t10(7, u32::MAX - 1);
-    for (memory, wire, stored, there) in
-        [(None, Some(dif), &data, &with), (Some(dif), None, &with, &data), (Some(dif), Some(dif), &with, &with)]
-    {
-        let pair = pair(CONFIGURING);
-        let key = key(&pair, memory, wire);
-        pair.b_mem.fill(0, there);
-        assert_eq!(run(&pair, IBV_WR_RDMA_READ, &key), SUCCESS);
-        assert_eq!(&pair.a_mem.read(0, stored.len()), stored);
-        assert_eq!(key.error(), mkey_err_type::NO_ERR);
+fn writes_make_strip_and_pass_protection_information_and_reads_the_other_way() {
+    for (app_tag, ref_tag) in [(0xabcd, 1000), (7, u32::MAX - 1)] {
+        let data = pattern(DATA, 3);
+        let with = protected(&data, app_tag, ref_tag);
+        let dif = Some(Domain::t10(app_tag, ref_tag));
+        for (memory, wire, stored, sent) in
+            [(None, dif, &data, &with), (dif, None, &with, &data), (dif, dif, &with, &with)]
+        {
+            let pair = pair(CONFIGURING);
+            let key = key(&pair, memory, wire);
+            pair.a_mem.fill(0, stored);
+            assert_eq!(run(&pair, IBV_WR_RDMA_WRITE, &key), SUCCESS);
+            assert_eq!(&pair.b_mem.read(0, sent.len()), sent);
+            assert_eq!(pair.b_mem.read(sent.len(), 8), [0; 8]);
+            pair.a_mem.fill(0, &[0; WITH]);
+            assert_eq!(run(&pair, IBV_WR_RDMA_READ, &key), SUCCESS);
+            assert_eq!(&pair.a_mem.read(0, stored.len()), stored);
+            assert_eq!(key.error(), mkey_err_type::NO_ERR);
+        }
     }
 }
 
