@@ -58,7 +58,7 @@ pub(crate) use pair::{Link, Pair, Side, SideSpec};
 pub(crate) use patience::{Deadline, QUIET, SOON};
 pub(crate) use pd::Pd;
 pub(crate) use port::{Gid, PortFacts};
-pub(crate) use qp::{Cap as QpCap, Qp, QpSpec};
+pub(crate) use qp::{Cap as QpCap, Qp};
 pub(crate) use sge::{Remote, Sge};
 pub(crate) use srq::Srq;
 pub(crate) use target::{Kind, Target};

@@ -90,6 +90,12 @@ struct QpInner {
 }
 
 impl Qp {
+    /// A queue pair whose queues have one CQ, without an SRQ or signature keys.
+    pub(crate) fn on(pd: &Pd, transport: Transport, cq: &Cq, cap: Cap) -> Result<Qp, Refused> {
+        let extras = QpExtras::default();
+        Qp::create(pd, &QpSpec { transport, send_cq: cq, recv_cq: cq, srq: None, cap, sig_all: false, extras })
+    }
+
     pub(crate) fn create(pd: &Pd, spec: &QpSpec<'_>) -> Result<Qp, Refused> {
         let mut init = ibv_qp_init_attr {
             qp_context: ptr::null_mut(),

@@ -2,7 +2,7 @@
 
 use super::common::*;
 use crate::check::{Failure, Outcome, ensure, same};
-use crate::rig::{Channel, Cq, Link, Notify, Pair, Rig, SideSpec};
+use crate::rig::{Channel, Cq, Link, Notify, Pair, Qp, QpCap, Recv, Rig, SideSpec};
 use crate::suite::Row;
 use std::collections::HashSet;
 
@@ -87,20 +87,10 @@ fn event_names_cq_and_context(rig: &Rig) -> Outcome {
 }
 
 /// A queue pair on `cq`, which is armed for the next completion and gets a flushed receive.
-fn flushing(rig: &Rig, cq: &Cq) -> Outcome<crate::rig::Qp> {
-    let cap = crate::rig::QpCap::default();
-    let spec = crate::rig::QpSpec {
-        transport: RC,
-        send_cq: cq,
-        recv_cq: cq,
-        srq: None,
-        cap,
-        sig_all: false,
-        extras: crate::rig::QpExtras::default(),
-    };
-    let qp = crate::rig::Qp::create(rig.pd(), &spec)?;
+fn flushing(rig: &Rig, cq: &Cq) -> Outcome<Qp> {
+    let qp = Qp::on(rig.pd(), RC, cq, QpCap::default())?;
     qp.to_init()?;
-    qp.recv(crate::rig::Recv::new(1))?;
+    qp.recv(Recv::new(1))?;
     cq.arm(Notify::Next)?;
     qp.to_err()?;
     Ok(qp)
@@ -218,10 +208,7 @@ fn destroy_drops_unread(rig: &Rig) -> Outcome {
 fn not_destroyed_under_a_cq(rig: &Rig) -> Outcome {
     let channel = rig.channel()?;
     let cq = rig.cq_on(&channel, 16)?;
-    match channel.try_destroy() {
-        Ok(()) => return Err(Failure::new("expected EBUSY, the channel was destroyed under its CQ")),
-        Err(refused) => same("errno", refused.errno, libc::EBUSY)?,
-    }
+    refused_with("destroying the channel of a CQ", channel.try_destroy(), libc::EBUSY)?;
     cq.try_destroy()?;
     Ok(channel.try_destroy()?)
 }

@@ -1,7 +1,9 @@
 //! Helpers of several themes.
 
 use crate::check::{Failure, Outcome, one_of, same};
-use crate::rig::{Link, Mr, Pair, PostRefused, Qp, QpCap, Recv, Rig, Sge, SideSpec, State, Status, Transport, Wc, Wr};
+use crate::rig::{Link, Mr, Pair, PostRefused, Qp, QpCap, Recv, Refused, Rig, Sge, SideSpec, State, Status, Transport};
+use crate::rig::{Wc, Wr, errno_name};
+use std::fmt::Display;
 
 /// The pages of the rules. `(3)` is a manual page of rdma-core; the two without are the long
 /// descriptions.
@@ -118,9 +120,17 @@ pub(super) fn refused_at(outcome: Result<(), PostRefused>, errno: i32, bad: usiz
     match outcome {
         Ok(()) => Err(Failure::new("expected the post to be refused, it was taken")),
         Err(refused) => {
-            same("errno", crate::rig::errno_name(refused.errno), crate::rig::errno_name(errno))?;
+            same("errno", errno_name(refused.errno), errno_name(errno))?;
             same("bad_wr", refused.bad, Some(bad))
         }
+    }
+}
+
+/// Checks that a verb refuses `what` with this errno.
+pub(super) fn refused_with<T>(what: impl Display, outcome: Result<T, Refused>, errno: i32) -> Outcome {
+    match outcome {
+        Ok(_) => Err(Failure::new(format!("{what}: expected a refusal, it was done"))),
+        Err(refused) => same(what, errno_name(refused.errno), errno_name(errno)),
     }
 }
 

@@ -1,8 +1,8 @@
 //! Completion queues: polling, size, overrun, and sharing.
 
 use super::common::*;
-use crate::check::{Failure, Outcome, ensure, same};
-use crate::rig::{AsyncKind, Cq, Element, Qp, QpCap, QpSpec, Recv, Rig, State, Status, Wr};
+use crate::check::{Outcome, ensure, same};
+use crate::rig::{AsyncKind, Cq, Element, Qp, QpCap, Recv, Rig, State, Status, Wr};
 use crate::suite::Row;
 
 pub(super) fn rows() -> Vec<Row> {
@@ -86,17 +86,7 @@ fn each_once(rig: &Rig) -> Outcome {
 
 /// An RC queue pair with `cq` for both of its queues.
 fn on(rig: &Rig, cq: &Cq) -> Outcome<Qp> {
-    let cap = QpCap { send_wr: 64, ..QpCap::default() };
-    let spec = QpSpec {
-        transport: RC,
-        send_cq: cq,
-        recv_cq: cq,
-        srq: None,
-        cap,
-        sig_all: false,
-        extras: crate::rig::QpExtras::default(),
-    };
-    Ok(Qp::create(rig.pd(), &spec)?)
+    Ok(Qp::on(rig.pd(), RC, cq, QpCap { send_wr: 64, ..QpCap::default() })?)
 }
 
 /// A queue pair like [`on`]'s, in ERR, with this many flushed receives in `cq`: wr_ids from 0.
@@ -175,10 +165,8 @@ fn holds_what_was_asked(rig: &Rig) -> Outcome {
 }
 
 fn refused(rig: &Rig, depth: i32) -> Outcome {
-    match Cq::create_with(rig.context(), depth, None, 0, 0) {
-        Ok(_) => Err(Failure::new(format!("expected a refusal of {depth} entries, a CQ was created"))),
-        Err(refused) => same("errno", crate::rig::errno_name(refused.errno), "EINVAL".to_owned()),
-    }
+    let created = Cq::create_with(rig.context(), depth, None, 0, 0);
+    refused_with(format_args!("a CQ of {depth} entries"), created, libc::EINVAL)
 }
 
 fn not_none(rig: &Rig) -> Outcome {
@@ -193,10 +181,7 @@ fn not_more_than_max(rig: &Rig) -> Outcome {
 fn not_destroyed_under_a_qp(rig: &Rig) -> Outcome {
     let cq = rig.cq(16)?;
     let qp = on(rig, &cq)?;
-    match cq.try_destroy() {
-        Ok(()) => return Err(Failure::new("expected EBUSY, it was destroyed under its queue pair")),
-        Err(refused) => same("errno", crate::rig::errno_name(refused.errno), "EBUSY".to_owned())?,
-    }
+    refused_with("destroying the CQ of a queue pair", cq.try_destroy(), libc::EBUSY)?;
     qp.try_destroy()?;
     Ok(cq.try_destroy()?)
 }

@@ -2,7 +2,7 @@
 
 use super::common::*;
 use crate::check::{During, Outcome, ensure, same, same_bytes};
-use crate::rig::{Cap, Cq, Link, Op, Qp, QpCap, QpSpec, Rig, Sge, SideSpec, State, Status, Transport, Wr, errno_name};
+use crate::rig::{Cap, Cq, Link, Op, Qp, QpCap, Rig, Sge, SideSpec, State, Status, Transport, Wr, errno_name};
 use crate::suite::Row;
 
 pub(super) fn rows() -> Vec<Row> {
@@ -325,17 +325,7 @@ fn inline_looks_the_same(rig: &Rig) -> Outcome {
 }
 
 fn with_inline(rig: &Rig, cq: &Cq, transport: Transport, bytes: u32) -> Result<Qp, crate::rig::Refused> {
-    let cap = QpCap { inline_bytes: bytes, ..QpCap::default() };
-    let spec = QpSpec {
-        transport,
-        send_cq: cq,
-        recv_cq: cq,
-        srq: None,
-        cap,
-        sig_all: false,
-        extras: crate::rig::QpExtras::default(),
-    };
-    Qp::create(rig.pd(), &spec)
+    Qp::on(rig.pd(), transport, cq, QpCap { inline_bytes: bytes, ..QpCap::default() })
 }
 
 fn inline_asked_too_much_is_refused(rig: &Rig) -> Outcome {

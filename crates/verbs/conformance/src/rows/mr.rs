@@ -2,7 +2,7 @@
 
 use super::common::*;
 use crate::check::{During, Failure, Outcome, ensure, one_of, same, same_bytes};
-use crate::rig::{Access, Cap, Link, Mr, Pair, Remote, Rereg, Rig, SideSpec, State, Status, Wr};
+use crate::rig::{Access, Cap, Link, Mr, Pair, Qp, QpCap, Remote, Rereg, Rig, SideSpec, State, Status, Wr};
 use crate::suite::Row;
 
 pub(super) fn rows() -> Vec<Row> {
@@ -182,10 +182,8 @@ fn peer_does_not_notice(rig: &Rig) -> Outcome {
 }
 
 fn registration_refused(rig: &Rig, access: Access) -> Outcome {
-    match rig.pd().reg(&rig.memory(4096), 0..4096, access) {
-        Ok(_) => Err(Failure::new(format!("expected a refusal of {access:?}, the region was registered"))),
-        Err(refused) => same("errno", crate::rig::errno_name(refused.errno), "EINVAL".to_owned()),
-    }
+    let registered = rig.pd().reg(&rig.memory(4096), 0..4096, access);
+    refused_with(format_args!("a region with {access:?}"), registered, libc::EINVAL)
 }
 
 fn any_address(rig: &Rig) -> Outcome {
@@ -303,10 +301,7 @@ fn end_of_region(rig: &Rig) -> Outcome {
 fn pd_is_busy(rig: &Rig) -> Outcome {
     let pd = rig.other_pd()?;
     let mr = pd.reg(&rig.memory(4096), 0..4096, Access::NONE)?;
-    match pd.try_dealloc() {
-        Ok(()) => return Err(Failure::new("expected EBUSY, it was deallocated under its region")),
-        Err(refused) => same("errno", crate::rig::errno_name(refused.errno), "EBUSY".to_owned())?,
-    }
+    refused_with("deallocating the PD of a region", pd.try_dealloc(), libc::EBUSY)?;
     mr.deregister()?;
     Ok(pd.try_dealloc()?)
 }
@@ -314,21 +309,8 @@ fn pd_is_busy(rig: &Rig) -> Outcome {
 fn pd_with_qp(rig: &Rig) -> Outcome {
     let pd = rig.other_pd()?;
     let cq = rig.cq(16)?;
-    let cap = crate::rig::QpCap::default();
-    let spec = crate::rig::QpSpec {
-        transport: RC,
-        send_cq: &cq,
-        recv_cq: &cq,
-        srq: None,
-        cap,
-        sig_all: false,
-        extras: crate::rig::QpExtras::default(),
-    };
-    let qp = crate::rig::Qp::create(&pd, &spec)?;
-    match pd.try_dealloc() {
-        Ok(()) => return Err(Failure::new("expected EBUSY, it was deallocated under its queue pair")),
-        Err(refused) => same("errno", crate::rig::errno_name(refused.errno), "EBUSY".to_owned())?,
-    }
+    let qp = Qp::on(&pd, RC, &cq, QpCap::default())?;
+    refused_with("deallocating the PD of a queue pair", pd.try_dealloc(), libc::EBUSY)?;
     qp.try_destroy()?;
     Ok(pd.try_dealloc()?)
 }

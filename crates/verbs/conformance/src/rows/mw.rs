@@ -1,7 +1,7 @@
 //! Memory windows and remote invalidation: BIND_MW, LOCAL_INV, SEND_WITH_INV, `ibv_bind_mw(3)`.
 
 use super::common::*;
-use crate::check::{Failure, Outcome, ensure, one_of, same, same_bytes};
+use crate::check::{Outcome, ensure, one_of, same, same_bytes};
 use crate::rig::{Access, Cap, Link, Mr, Mw, MwType, Pair, Remote, Rig, SendOp, SideSpec, State, Status, Window, Wr};
 use crate::suite::Row;
 
@@ -126,6 +126,18 @@ fn allocated(rig: &Rig, kind: MwType) -> Outcome {
     windows.iter().try_for_each(|mw| Ok(mw.try_dealloc()?))
 }
 
+/// A pair, and a window that `b` may bind.
+fn unbound(rig: &Rig, kind: MwType) -> Outcome<(Pair, Mw)> {
+    Ok((pair(rig)?, Mw::alloc(rig.pd(), kind)?))
+}
+
+/// A pair whose `b` has bound a type 2 window under this key.
+fn bound(rig: &Rig) -> Outcome<(Pair, Mw, u32)> {
+    let (pair, mw) = unbound(rig, MwType::Two)?;
+    let rkey = bind_2(&pair, &mw, &window(&pair.b.mr))?;
+    Ok((pair, mw, rkey))
+}
+
 /// `b` binds its type 1 window.
 fn bind_1(pair: &Pair, mw: &Mw, window: &Window) -> Outcome {
     mw.bind(&pair.b.qp, 70, window)?;
@@ -169,15 +181,13 @@ fn is_closed(pair: &Pair, remote: Remote) -> Outcome {
 }
 
 fn type_1_opens(rig: &Rig) -> Outcome {
-    let pair = pair(rig)?;
-    let mw = Mw::alloc(rig.pd(), MwType::One)?;
+    let (pair, mw) = unbound(rig, MwType::One)?;
     bind_1(&pair, &mw, &window(&pair.b.mr))?;
     is_open(&pair, inside(&pair, mw.rkey()))
 }
 
 fn type_1_key(rig: &Rig) -> Outcome {
-    let pair = pair(rig)?;
-    let mw = Mw::alloc(rig.pd(), MwType::One)?;
+    let (pair, mw) = unbound(rig, MwType::One)?;
     bind_1(&pair, &mw, &window(&pair.b.mr))?;
     let old = mw.rkey();
     bind_1(&pair, &mw, &window(&pair.b.mr))?;
@@ -187,8 +197,7 @@ fn type_1_key(rig: &Rig) -> Outcome {
 }
 
 fn type_1_unbinds(rig: &Rig) -> Outcome {
-    let pair = pair(rig)?;
-    let mw = Mw::alloc(rig.pd(), MwType::One)?;
+    let (pair, mw) = unbound(rig, MwType::One)?;
     bind_1(&pair, &mw, &window(&pair.b.mr))?;
     is_open(&pair, inside(&pair, mw.rkey()))?;
     bind_1(&pair, &mw, &Window { range: 0..0, ..window(&pair.b.mr) })?;
@@ -196,18 +205,12 @@ fn type_1_unbinds(rig: &Rig) -> Outcome {
 }
 
 fn bind_mw_is_for_type_1(rig: &Rig) -> Outcome {
-    let pair = pair(rig)?;
-    let mw = Mw::alloc(rig.pd(), MwType::Two)?;
-    match mw.bind(&pair.b.qp, 1, &window(&pair.b.mr)) {
-        Ok(()) => Err(Failure::new("expected a refusal, a type 2 window was bound")),
-        Err(refused) => same("errno", refused.errno, libc::EINVAL),
-    }
+    let (pair, mw) = unbound(rig, MwType::Two)?;
+    refused_with("binding a type 2 window", mw.bind(&pair.b.qp, 1, &window(&pair.b.mr)), libc::EINVAL)
 }
 
 fn type_2_opens(rig: &Rig) -> Outcome {
-    let pair = pair(rig)?;
-    let mw = Mw::alloc(rig.pd(), MwType::Two)?;
-    let rkey = bind_2(&pair, &mw, &window(&pair.b.mr))?;
+    let (pair, _mw, rkey) = bound(rig)?;
     is_open(&pair, inside(&pair, rkey))?;
     pair.a.qp.send(Wr::read(2, inside(&pair, rkey)).sge(pair.a.mr.sge(100..108)))?;
     pair.a.scq.wait_ok()?;
@@ -216,17 +219,14 @@ fn type_2_opens(rig: &Rig) -> Outcome {
 
 fn bounds(rig: &Rig) -> Outcome {
     for offset in [1023, 2041] {
-        let pair = pair(rig)?;
-        let mw = Mw::alloc(rig.pd(), MwType::Two)?;
-        let rkey = bind_2(&pair, &mw, &window(&pair.b.mr))?;
+        let (pair, _mw, rkey) = bound(rig)?;
         is_closed(&pair, pair.remote(offset).with_rkey(rkey))?;
     }
     Ok(())
 }
 
 fn access(rig: &Rig) -> Outcome {
-    let pair = pair(rig)?;
-    let mw = Mw::alloc(rig.pd(), MwType::Two)?;
+    let (pair, mw) = unbound(rig, MwType::Two)?;
     let rkey = bind_2(&pair, &mw, &Window { access: Access::REMOTE_READ, ..window(&pair.b.mr) })?;
     pair.a.qp.send(Wr::read(2, inside(&pair, rkey)).sge(pair.a.mr.sge(100..108)))?;
     pair.a.scq.wait_ok()?;
@@ -261,8 +261,7 @@ fn can_not_give_more(rig: &Rig) -> Outcome {
 }
 
 fn out_of_the_region(rig: &Rig) -> Outcome {
-    let pair = pair(rig)?;
-    let mw = Mw::alloc(rig.pd(), MwType::Two)?;
+    let (pair, mw) = unbound(rig, MwType::Two)?;
     let end = pair.b.mr.len();
     can_not_bind(&pair, &mw, &Window { range: end - 100..end + 1, ..window(&pair.b.mr) })
 }
@@ -275,8 +274,7 @@ fn another_pd(rig: &Rig) -> Outcome {
 }
 
 fn unbound_opens_nothing(rig: &Rig) -> Outcome {
-    let pair = pair(rig)?;
-    let mw = Mw::alloc(rig.pd(), MwType::Two)?;
+    let (pair, mw) = unbound(rig, MwType::Two)?;
     is_closed(&pair, inside(&pair, mw.rkey()))
 }
 
@@ -287,17 +285,14 @@ fn invalidate(pair: &Pair, rkey: u32) -> Outcome {
 }
 
 fn local_inv(rig: &Rig) -> Outcome {
-    let pair = pair(rig)?;
-    let mw = Mw::alloc(rig.pd(), MwType::Two)?;
-    let rkey = bind_2(&pair, &mw, &window(&pair.b.mr))?;
+    let (pair, _mw, rkey) = bound(rig)?;
     is_open(&pair, inside(&pair, rkey))?;
     invalidate(&pair, rkey)?;
     is_closed(&pair, inside(&pair, rkey))
 }
 
 fn rebound(rig: &Rig) -> Outcome {
-    let pair = pair(rig)?;
-    let mw = Mw::alloc(rig.pd(), MwType::Two)?;
+    let (pair, mw) = unbound(rig, MwType::Two)?;
     let old = bind_2(&pair, &mw, &window(&pair.b.mr))?;
     invalidate(&pair, old)?;
     let new = bind_2(&pair, &mw, &window(&pair.b.mr))?;
@@ -307,8 +302,7 @@ fn rebound(rig: &Rig) -> Outcome {
 }
 
 fn stale_handle(rig: &Rig) -> Outcome {
-    let pair = pair(rig)?;
-    let mw = Mw::alloc(rig.pd(), MwType::Two)?;
+    let (pair, mw) = unbound(rig, MwType::Two)?;
     let first = mw.rkey();
     let bound = bind_2(&pair, &mw, &window(&pair.b.mr))?;
     invalidate(&pair, bound)?;
@@ -317,8 +311,7 @@ fn stale_handle(rig: &Rig) -> Outcome {
 }
 
 fn key_comes_back(rig: &Rig) -> Outcome {
-    let pair = pair(rig)?;
-    let mw = Mw::alloc(rig.pd(), MwType::Two)?;
+    let (pair, mw) = unbound(rig, MwType::Two)?;
     let first = bind_2(&pair, &mw, &window(&pair.b.mr))?;
     invalidate(&pair, first)?;
     let second = bind_2(&pair, &mw, &window(&pair.b.mr))?;
@@ -331,8 +324,7 @@ fn key_comes_back(rig: &Rig) -> Outcome {
 }
 
 fn bound_to_nothing(rig: &Rig) -> Outcome {
-    let pair = pair(rig)?;
-    let mw = Mw::alloc(rig.pd(), MwType::Two)?;
+    let (pair, mw) = unbound(rig, MwType::Two)?;
     can_not_bind(&pair, &mw, &Window { range: 0..0, ..window(&pair.b.mr) })
 }
 
@@ -354,9 +346,7 @@ fn failed_bind_is_put_back(rig: &Rig) -> Outcome {
 }
 
 fn send_with_inv(rig: &Rig) -> Outcome {
-    let pair = pair(rig)?;
-    let mw = Mw::alloc(rig.pd(), MwType::Two)?;
-    let rkey = bind_2(&pair, &mw, &window(&pair.b.mr))?;
+    let (pair, _mw, rkey) = bound(rig)?;
     is_open(&pair, inside(&pair, rkey))?;
     let wc = deliver(&pair, small(&pair, 1).invalidate(rkey))?;
     is_closed(&pair, inside(&pair, rkey))?;
@@ -378,9 +368,7 @@ fn inv_of_a_region(rig: &Rig) -> Outcome {
 }
 
 fn deallocated_is_closed(rig: &Rig) -> Outcome {
-    let pair = pair(rig)?;
-    let mw = Mw::alloc(rig.pd(), MwType::Two)?;
-    let rkey = bind_2(&pair, &mw, &window(&pair.b.mr))?;
+    let (pair, mw, rkey) = bound(rig)?;
     is_open(&pair, inside(&pair, rkey))?;
     mw.try_dealloc()?;
     is_closed(&pair, inside(&pair, rkey))
@@ -395,8 +383,7 @@ fn belongs_to_its_qp(rig: &Rig) -> Outcome {
 }
 
 fn not_bound_again(rig: &Rig) -> Outcome {
-    let pair = pair(rig)?;
-    let mw = Mw::alloc(rig.pd(), MwType::Two)?;
+    let (pair, mw) = unbound(rig, MwType::Two)?;
     bind_2(&pair, &mw, &window(&pair.b.mr))?;
     can_not_bind(&pair, &mw, &window(&pair.b.mr))
 }

@@ -103,6 +103,13 @@ fn shared_pair(rig: &Rig, transport: Transport, srq: &Srq) -> Outcome<Pair> {
     rig.pair_with(transport, SideSpec { srq: Some(srq), ..SideSpec::default() }, Link::default())
 }
 
+/// An SRQ, and an RC pair on it.
+fn served(rig: &Rig) -> Outcome<(Srq, Pair)> {
+    let srq = Srq::create(rig.pd(), 16, 2)?;
+    let pair = shared_pair(rig, RC, &srq)?;
+    Ok((srq, pair))
+}
+
 /// Posts a receive of a quarter of `mr`.
 fn post(srq: &Srq, mr: &Mr, id: u64) -> Outcome {
     let quarter = mr.len() / 4;
@@ -111,8 +118,7 @@ fn post(srq: &Srq, mr: &Mr, id: u64) -> Outcome {
 }
 
 fn feeds_a_qp(rig: &Rig) -> Outcome {
-    let srq = Srq::create(rig.pd(), 16, 2)?;
-    let pair = shared_pair(rig, RC, &srq)?;
+    let (srq, pair) = served(rig)?;
     post(&srq, &pair.b.mr, 0)?;
     pair.a.mr.put(0, b"for all!");
     pair.a.qp.send(small(&pair, 1))?;
@@ -155,8 +161,7 @@ fn feeds_uc_and_ud(rig: &Rig) -> Outcome {
 }
 
 fn write_with_imm(rig: &Rig) -> Outcome {
-    let srq = Srq::create(rig.pd(), 16, 2)?;
-    let pair = shared_pair(rig, RC, &srq)?;
+    let (srq, pair) = served(rig)?;
     post(&srq, &pair.b.mr, 3)?;
     pair.a.qp.send(pair.any(1, crate::rig::Op::WriteImm))?;
     pair.a.scq.wait_ok()?;
@@ -206,8 +211,7 @@ fn take_one(pair: &Pair) -> Outcome {
 }
 
 fn limit_raises_once(rig: &Rig) -> Outcome {
-    let srq = Srq::create(rig.pd(), 16, 2)?;
-    let pair = shared_pair(rig, RC, &srq)?;
+    let (srq, pair) = served(rig)?;
     for id in 0..6 {
         post(&srq, &pair.b.mr, id)?;
     }
@@ -223,8 +227,7 @@ fn limit_raises_once(rig: &Rig) -> Outcome {
 }
 
 fn limit_is_cleared(rig: &Rig) -> Outcome {
-    let srq = Srq::create(rig.pd(), 16, 2)?;
-    let pair = shared_pair(rig, RC, &srq)?;
+    let (srq, pair) = served(rig)?;
     for id in 0..6 {
         post(&srq, &pair.b.mr, id)?;
     }
@@ -239,8 +242,7 @@ fn limit_is_cleared(rig: &Rig) -> Outcome {
 }
 
 fn no_limit_no_event(rig: &Rig) -> Outcome {
-    let srq = Srq::create(rig.pd(), 16, 2)?;
-    let pair = shared_pair(rig, RC, &srq)?;
+    let (srq, pair) = served(rig)?;
     post(&srq, &pair.b.mr, 0)?;
     take_one(&pair)?;
     rig.context().no_async(AsyncKind::SRQ_LIMIT_REACHED)
@@ -306,8 +308,7 @@ fn survives_error(rig: &Rig) -> Outcome {
 }
 
 fn last_wqe_reached(rig: &Rig) -> Outcome {
-    let srq = Srq::create(rig.pd(), 16, 2)?;
-    let pair = shared_pair(rig, RC, &srq)?;
+    let (srq, pair) = served(rig)?;
     post(&srq, &pair.b.mr, 0)?;
     take_one(&pair)?;
     pair.b.qp.to_err()?;
@@ -320,12 +321,8 @@ fn last_wqe_reached(rig: &Rig) -> Outcome {
 }
 
 fn not_destroyed_under_a_qp(rig: &Rig) -> Outcome {
-    let srq = Srq::create(rig.pd(), 16, 2)?;
-    let pair = shared_pair(rig, RC, &srq)?;
-    match srq.try_destroy() {
-        Ok(()) => return Err(Failure::new("expected EBUSY, the SRQ was destroyed under its queue pairs")),
-        Err(refused) => same("errno", crate::rig::errno_name(refused.errno), "EBUSY".to_owned())?,
-    }
+    let (srq, pair) = served(rig)?;
+    refused_with("destroying the SRQ of queue pairs", srq.try_destroy(), libc::EBUSY)?;
     pair.a.qp.try_destroy()?;
     pair.b.qp.try_destroy()?;
     Ok(srq.try_destroy()?)
