@@ -136,19 +136,7 @@ pub struct Message {
 
 impl Default for Message {
     fn default() -> Self {
-        Self {
-            kind: MessageKind::Other,
-            template_id: 0,
-            msg_seq_num: 0,
-            sending_time: 0,
-            rpt_seq: 0,
-            last_msg_seq_num_processed: 0,
-            security_id: None,
-            new_seq_num: 0,
-            session_status: 0,
-            trading_status: None,
-            entries: Vec::with_capacity(ENTRIES_MAX),
-        }
+        Self::of(Vec::with_capacity(ENTRIES_MAX))
     }
 }
 
@@ -170,8 +158,11 @@ impl Message {
         let mut entries = std::mem::take(&mut self.entries);
         entries.clear();
         // `Default` would allocate another vector.
-        *self = Self {
-            entries,
+        *self = Self::of(entries);
+    }
+
+    fn of(entries: Vec<Entry>) -> Self {
+        Self {
             kind: MessageKind::Other,
             template_id: 0,
             msg_seq_num: 0,
@@ -182,7 +173,8 @@ impl Message {
             new_seq_num: 0,
             session_status: 0,
             trading_status: None,
-        };
+            entries,
+        }
     }
 }
 
