@@ -149,6 +149,7 @@ impl Target {
         let again = |work| Pending { queue: at, command, capsule, wants, holds, work };
         match (work, done.into_packet()) {
             (Work::Fetching(Purpose::Blocks(of)), _) => {
+                self.counters.tally.moved(&command);
                 let pending = again(Work::Fetching(Purpose::Blocks(of)));
                 self.answer(place, pending, Answer::of(Status::SUCCESS), out);
             }

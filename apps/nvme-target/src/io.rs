@@ -33,9 +33,9 @@ impl Target {
     #[inline]
     fn read(&mut self, at: u16, command: Command, capsule: Packet, of: Use, out: &mut Outputs<'_>) {
         self.counters.tally.reads.add(1);
-        self.counters.tally.read_bytes.add(command.sgl.len_bytes() as u64);
         let space = self.spaces.get(&of);
         if let Some((range, to)) = space.direct_of(&command).zip(remote(command.sgl)) {
+            self.counters.tally.moved(&command);
             return self.finish(at, &command, capsule, Answer::with(Data::Blocks(range, of, to)), out);
         }
         match self.signed(at, &command, space) {
@@ -89,7 +89,6 @@ impl Target {
 
     fn write(&mut self, at: u16, command: Command, capsule: Packet, of: Use, out: &mut Outputs<'_>) {
         self.counters.tally.writes.add(1);
-        self.counters.tally.written_bytes.add(command.sgl.len_bytes() as u64);
         let space = self.spaces.get(&of);
         let Some(range) = space.direct_of(&command) else {
             return self.with_data(at, command, capsule, of, out);
@@ -104,6 +103,7 @@ impl Target {
         match in_capsule(&command, &capsule) {
             Ok(data) if space.write_now(range, data) => {
                 self.spaces.give_back(of);
+                self.counters.tally.moved(&command);
                 self.finish(at, &command, capsule, Answer::of(Status::SUCCESS), out);
             }
             Ok(_) => self.with_data(at, command, capsule, of, out),

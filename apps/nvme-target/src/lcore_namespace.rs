@@ -39,6 +39,8 @@ pub(crate) struct Space {
     /// Its name in [`Namespaces`](crate::namespace_changes::Namespaces).
     pub(crate) tenant: TenantId,
     pub(crate) store: Box<dyn Store>,
+    /// The place of its blocks, for the log.
+    pub(crate) blocks: Box<str>,
     /// Hosts may only read it, whatever its store can do.
     is_read_only: bool,
     pub(crate) layout: Layout,
@@ -107,7 +109,9 @@ impl Space {
         };
         let uuid = uuid.ok_or(SpaceError::NoName)?;
         let names = Names { uuid, nguid: how.nguid.map(|name| name.0), eui64: how.eui64.map(|name| name.0) };
-        let (store, region) = match (&how.memory, file, shared.own_store(nsid, depth)) {
+        let own = shared.own_store(nsid, depth);
+        let blocks = blocks_of(how, own.is_some());
+        let (store, region) = match (&how.memory, file, own) {
             (Some(name), ..) => memory(name, &layout, depth, shared)?,
             (None, Some(file), _) => (Box::new(file) as Box<dyn Store>, None),
             (None, None, Some(store)) => (store, None),
@@ -120,6 +124,7 @@ impl Space {
             nsid,
             tenant: nsid.into(),
             store,
+            blocks,
             is_read_only: how.read_only,
             layout,
             region,
@@ -206,6 +211,16 @@ impl Space {
 
     pub(crate) fn names(&self) -> &Names {
         &self.names
+    }
+}
+
+/// The place of a namespace's blocks: as its plan names it, or the embedder's own store.
+fn blocks_of(how: &NamespaceSettings, is_own: bool) -> Box<str> {
+    match (&how.file, &how.memory) {
+        (Some(path), _) => format!("file {}", path.display()).into(),
+        (None, Some(region)) => format!("region.{region}").into(),
+        (None, None) if is_own => "the app's own store".into(),
+        (None, None) => "null_bytes".into(),
     }
 }
 

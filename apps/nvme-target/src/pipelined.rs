@@ -134,6 +134,9 @@ impl Target {
         let Some(queue) = self.queues.get_mut(at) else { return };
         let Some((command, of)) = queue.pipelined.give_back(key) else { return };
         let (result, capsule) = (done.result, done.into_packet());
+        if result.is_ok() {
+            self.counters.tally.moved(&command);
+        }
         if let (Err(OperationError::BadBlock(bad)), Some(capsule), true) = (result, capsule, queue.is_open) {
             // The queue's head goes back: the next response carries it again.
             queue.sq_head = (queue.sq_head + queue.sq_size.max(1) - 1) % queue.sq_size.max(1);

@@ -10,8 +10,8 @@ use std::time::SystemTime;
 use rustix::rand::{GetRandomFlags, getrandom};
 use verbline::engine::Region;
 use verbline::prelude::*;
-use verbline_nvme::Nqn;
 use verbline_nvme::identify::ControllerType;
+use verbline_nvme::{Command, Nqn, opcode};
 use verbline_store::{Resizer, Store};
 
 use crate::admission::Admissions;
@@ -75,13 +75,27 @@ pub(crate) struct Seat {
     qid: u16,
 }
 
-/// A stage's counts of reads and writes, for the health log.
+/// A stage's counts of reads and writes, for the health log: all that passed the checks, and the
+/// bytes of those that succeeded.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     pub(crate) reads: Counter,
     pub(crate) writes: Counter,
     pub(crate) read_bytes: Counter,
     pub(crate) written_bytes: Counter,
+}
+
+impl Tally {
+    /// Counts the bytes of a command that has succeeded, if it is a Read or a Write.
+    #[inline]
+    pub(crate) fn moved(&self, command: &Command) {
+        let bytes = command.sgl.len_bytes() as u64;
+        match command.opcode {
+            opcode::io::READ => self.read_bytes.add(bytes),
+            opcode::io::WRITE => self.written_bytes.add(bytes),
+            _ => {}
+        }
+    }
 }
 
 /// The reason why a queue is not connected.

@@ -10,7 +10,7 @@ use verbline_store::{Done, Fault, Op, Request};
 use crate::answering::remote;
 use crate::commands::{Answer, Data, Io, Pending, Work, wrong_lba};
 use crate::layout::{Layout, Protected};
-use crate::lcore_namespace::is_durable;
+use crate::lcore_namespace::{Space, is_durable};
 use crate::pieces::beyond;
 use crate::stage::Target;
 
@@ -140,7 +140,10 @@ impl Target {
                 io.data = Some(packet);
                 self.advance_with(place, Pending { work: Work::Piece(io), ..pending }, out);
             }
-            Next::Answer(answer) => self.answer(place, Pending { work: Work::Storing(io), ..pending }, answer, out),
+            Next::Answer(answer) => {
+                self.counters.tally.moved(&pending.command);
+                self.answer(place, Pending { work: Work::Storing(io), ..pending }, answer, out);
+            }
             Next::Fail(status, lba) => {
                 self.fail_at(place, Pending { work: Work::Storing(io), ..pending }, (status, lba), out);
             }
@@ -239,11 +242,11 @@ impl Target {
             self.counters.ring_broken.add(1);
             let space = self.spaces.get_mut(&io.of);
             if !std::mem::replace(&mut space.is_broken, true) {
-                tracing::error!(nsid = space.nsid, "{fault}");
+                tracing::error!(nsid = space.nsid, blocks = %space.blocks, "{fault}");
             }
         } else if is_ours(fault) {
-            let nsid = self.spaces.get_mut(&io.of).nsid;
-            tracing::warn!(nsid, ?op, %fault, "a command failed beneath the namespace");
+            let Space { nsid, blocks, .. } = self.spaces.get(&io.of);
+            tracing::warn!(nsid, %blocks, ?op, %fault, "a command failed beneath the namespace");
         }
         status_of(fault, op)
     }

@@ -140,3 +140,36 @@ fn compare_checks_both_and_compares_data() {
     }
     end(served.running);
 }
+
+/// Regression: commands that failed counted as read and written bytes, of whatever way they went.
+#[test]
+fn bytes_of_commands_that_failed_do_not_count() {
+    let mut served = serve(7836, ProtectionType::Type1);
+    let tags = all(10, 3);
+    let counted = |served: &crate::common::protected::Served| {
+        let report = served.running.snapshot();
+        let target = report.stage("target").expect("it is in the plan");
+        ["reads", "read_bytes", "writes", "written_bytes"].map(|name| target.counter(name).expect("it is counted"))
+    };
+    let mut wanted = [0; 4];
+    for nsid in [1, 3, SMALL] {
+        let protection = served.protection(nsid);
+        let bytes = served.blocks(nsid, 3, 0x5A, tags);
+        assert!(served.write(nsid, (10, 3), tags, &bytes).status.is_success());
+        served.assert_read(nsid, (10, 3), tags, &bytes);
+        let wrong = Action { app_tag: 4, ..tags };
+        assert!(served.write(nsid, (10, 3), wrong, &bytes).status.is(Status::APPLICATION_TAG_CHECK_ERROR));
+        let (answer, _) = served.read(nsid, (10, 3), wrong);
+        assert!(answer.status.is(Status::APPLICATION_TAG_CHECK_ERROR), "namespace {nsid}: {answer:?}");
+        // Unchecked blocks of namespace 1 go straight to its memory and from there.
+        assert!(served.write(nsid, (10, 3), NONE, &bytes).status.is_success());
+        served.assert_read(nsid, (10, 3), NONE, &bytes);
+        let len = 2 * 3 * u64::from(protection.extended_bytes());
+        wanted = [wanted[0] + 3, wanted[1] + len, wanted[2] + 3, wanted[3] + len];
+        // The device's part in a read may end after the host has the answer.
+        let read = wanted[1];
+        crate::common::until(&served.running, "read_bytes", read);
+        assert_eq!(counted(&served), wanted, "namespace {nsid}");
+    }
+    end(served.running);
+}

@@ -82,5 +82,6 @@ fn two_lcores_of_two_processes_say_that_a_file_was_cut_short() {
     running.end_whole(1);
     let server = server.end_whole(0);
     let said = server.stderr.replace('\n', " ");
-    assert!(said.contains("a command failed beneath the namespace nsid=1"), "{server}");
+    let failed = format!("a command failed beneath the namespace nsid=1 blocks=file {}", disk.display());
+    assert!(said.contains(&failed), "{server}");
 }
