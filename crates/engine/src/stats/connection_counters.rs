@@ -61,5 +61,19 @@ counted! {
     private {}
 }
 
+impl ConnectionsReport {
+    /// The rejections of peers by this end: the reason as a clause, and how many. Only those that
+    /// happened.
+    pub fn rejections(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+        let reasons = [
+            ("by its acceptor", self.rejected_acceptor),
+            ("since all places were taken", self.rejected_full),
+            ("since they came by another device", self.rejected_device),
+            ("since no queue pair could be made", self.rejected_resources),
+        ];
+        reasons.into_iter().filter(|(_, times)| *times > 0)
+    }
+}
+
 /// The reason of the last failed attempt: written by the cm thread, read by any thread.
 pub(crate) type LastError = Arc<Mutex<Option<String>>>;

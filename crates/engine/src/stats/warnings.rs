@@ -152,16 +152,9 @@ fn lacking(many: &ConnectionsReport) -> Option<(String, &'static str)> {
 
 /// The warning for a port that listens.
 fn refusing(many: &ConnectionsReport) -> Option<(String, &'static str)> {
-    let reasons = [
-        ("by its acceptor", many.rejected_acceptor),
-        ("since all places were taken", many.rejected_full),
-        ("since they came by another device", many.rejected_device),
-        ("since no queue pair could be made", many.rejected_resources),
-    ];
-    let rejected: u64 = reasons.iter().map(|(_, count)| count).sum();
-    (many.opened == 0 && rejected > 0).then(|| {
-        let all = reasons.iter().filter(|(_, count)| *count > 0).map(|(why, count)| format!("{count} {why}"));
-        let message = format!("rejected all who asked: {}", all.collect::<Vec<_>>().join(", "));
+    let rejections: Vec<_> = many.rejections().map(|(why, times)| format!("{times} {why}")).collect();
+    (many.opened == 0 && !rejections.is_empty()).then(|| {
+        let message = format!("rejected all who asked: {}", rejections.join(", "));
         (message, "compare what the peers ask for with what the plan lets in")
     })
 }

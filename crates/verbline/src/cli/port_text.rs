@@ -48,18 +48,41 @@ pub(super) fn lost(connections: &[ConnectionReport]) -> String {
     }))
 }
 
-/// The reasons why ports with many connections could not make some: the last of each port, with the
-/// listener's words.
+/// The reasons why ports with many connections have fewer than were asked for: of a listener all of
+/// its rejections, of a port that connects the last failure, with the listener's words.
 pub(super) fn refused(ports: &[PortReport]) -> String {
     section(ports.iter().filter_map(|port| {
-        let why = port.connections.as_ref()?.last_error.as_deref()?;
-        Some(("refused", format!("port {}, the last time: {why}", port.name)))
+        let many = port.connections.as_ref()?;
+        let rejections: Vec<_> = many.rejections().map(|(why, times)| format!("{} {why}", count(times))).collect();
+        let rejections = Some(rejections.join(", ")).filter(|all| !all.is_empty()).map(|all| format!(": {all}"));
+        let last = many.last_error.as_deref().map(|error| format!(", the last time: {error}"));
+        let why: String = rejections.into_iter().chain(last).collect();
+        (!why.is_empty()).then(|| ("refused", format!("port {}{why}", port.name)))
     }))
 }
 
 #[cfg(test)]
 mod tests {
+    use verbline_engine::ConnectionsReport;
+
     use super::*;
+
+    /// Regression: the text had their sum alone, for an acceptor's word and for a lack of slots.
+    #[test]
+    fn a_listener_tells_why_it_rejected_peers() {
+        let listener = |name: &str, many: ConnectionsReport| {
+            let connections = Some(ConnectionsReport { role: "listens", ..many });
+            PortReport { name: name.into(), connections, ..PortReport::default() }
+        };
+        let both = ConnectionsReport { rejected_full: 3, rejected_acceptor: 1200, ..ConnectionsReport::default() };
+        let device = ConnectionsReport { rejected_device: 1, ..ConnectionsReport::default() };
+        let text = refused(&[listener("a", both), listener("b", device), listener("c", ConnectionsReport::default())]);
+        assert_eq!(
+            text,
+            "refused  port a: 1,200 by its acceptor, 3 since all places were taken\n\
+             refused  port b: 1 since they came by another device\n\n"
+        );
+    }
 
     #[test]
     fn messages_that_a_port_lost_are_told_with_what_to_do_once() {
