@@ -49,6 +49,19 @@ fn two_lcores_no_plan_is_not_a_plan_without_a_fault() {
     assert!(String::from_utf8_lossy(&shortest.stdout).starts_with("1 plans from seed 0"), "{shortest:?}");
 }
 
+/// Regression: it drew plans for ever.
+#[test]
+fn two_lcores_a_word_that_no_plan_has_ends_the_search() {
+    let refused = program(&["--with", "no such word", "--seed", "7"]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert_eq!(
+        said.trim_end(),
+        "random-plans: no plan of the 1000 seeds from 7 on has `no such word`, and 0 plans before were run; write \
+         `--with` as it stands in a plan, which `--show --seed N` prints"
+    );
+}
+
 #[test]
 fn two_lcores_a_thousand_drafts_are_valid_plans_and_every_kind_of_link_is_among_them() {
     let texts: Vec<String> = (0..1_000).map(text).collect();

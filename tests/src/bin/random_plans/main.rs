@@ -10,6 +10,7 @@ mod left;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
@@ -33,7 +34,8 @@ struct Args {
     /// For how long instead, e.g. 1h.
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration, conflicts_with = "count")]
     time: Option<Duration>,
-    /// Only plans whose text has this, e.g. listen_with; other seeds are passed over.
+    /// Only plans whose text has this, e.g. listen_with; other seeds are passed over, 1000 in a row
+    /// at most.
     #[arg(long, value_name = "WORD", conflicts_with = "plan")]
     with: Option<String>,
     /// Runs this plan, once or `--count` times, instead of random ones.
@@ -55,6 +57,9 @@ const TRIES: usize = 2;
 /// The most plans that are tried to shrink a fault, and the longest that this may take.
 const SHRINK_PLANS_MAX: usize = 200;
 const SHRINK_TIME_MAX: Duration = Duration::from_secs(60);
+/// The most seeds in a row whose plans lack the word that is asked for: the rarest key of a plan is
+/// drawn more often.
+const PASSED_OVER_MAX: u64 = 1_000;
 /// A child is replaced after this many plans, and its remains are judged. The process's tables
 /// double now and then, in each of the first five hundred plans.
 const PLANS_A_CHILD: u64 = 1_000;
@@ -80,7 +85,8 @@ fn main() -> ExitCode {
 }
 
 fn plan_of(seed: u64) -> Result<String, String> {
-    with_least_pools(&draw(seed), &Machine::detect())
+    static MACHINE: LazyLock<Machine> = LazyLock::new(Machine::detect);
+    with_least_pools(&draw(seed), &MACHINE)
 }
 
 /// Runs one plan from a file.
@@ -105,15 +111,24 @@ fn search(args: &Args) -> Result<(), String> {
     let began = Instant::now();
     let bar = ProgressBar::new(args.time.map_or(args.count, |time| time.as_secs().max(1)));
     bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}").expect("a fixed template"));
-    let (mut plans, mut seed) = (0, args.seed);
+    let (mut plans, mut seed, mut passed_over) = (0, args.seed, 0);
     let mut child = Child::start()?;
     // At least one plan: a run of none proves nothing.
     while plans == 0 || args.time.map_or(plans < args.count, |time| began.elapsed() < time) {
         let text = plan_of(seed)?;
-        if args.with.as_ref().is_some_and(|word| !text.contains(word)) {
-            seed += 1;
-            continue;
+        if let Some(word) = args.with.as_ref().filter(|word| !text.contains(*word)) {
+            (seed, passed_over) = (seed + 1, passed_over + 1);
+            if passed_over < PASSED_OVER_MAX {
+                continue;
+            }
+            bar.finish_and_clear();
+            return Err(format!(
+                "no plan of the {PASSED_OVER_MAX} seeds from {} on has `{word}`, and {plans} plans before were run; \
+                 write `--with` as it stands in a plan, which `--show --seed N` prints",
+                seed - passed_over
+            ));
         }
+        passed_over = 0;
         if let Verdict::Fault(fault) = child.judge(&text)? {
             bar.finish_and_clear();
             return Err(report(args, seed, &fault));
