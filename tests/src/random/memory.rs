@@ -2,7 +2,7 @@
 //! their own, whose queues are long enough to weigh more than the program.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use verbline::plan::{Catalog, Sum};
+use verbline::plan::Sum;
 use verbline::prelude::*;
 
 /// Memory that the test's own thread maps: its stack, and what it allocates.
@@ -26,11 +26,11 @@ impl Status {
 }
 
 impl MemorySums {
-    /// The sums of this plan where everything is limited.
-    pub(super) fn of(catalog: Catalog, text: &str) -> MemorySums {
+    /// The sums of this plan where everything is limited, by the loader of a machine.
+    pub(super) fn of(loader: impl FnOnce(Machine) -> Loader, text: &str) -> MemorySums {
         let mut machine = Machine::detect();
         (machine.address_space_bytes, machine.memlock_bytes) = (Some(u64::MAX), Some(u64::MAX));
-        MemorySums(Loader::new(catalog, machine).inspect_str("random.toml", text).sums)
+        MemorySums(loader(machine).inspect_str("random.toml", text).sums)
     }
 
     fn needed(&self, of: &str) -> u64 {

@@ -22,6 +22,7 @@ use super::judge_pairs::Facts;
 use super::marks::{ALONE, GROUPS, PATIENCE, SECTION, WATCHER, WIRE_ADDRESS};
 use super::meddler::Meddler;
 use super::memory::MemorySums;
+use super::pairs::sides;
 use super::stages::registry;
 use super::taps::{Pushed, Pusher, Taps};
 use super::watches::{Sockets, Writer};
@@ -78,16 +79,42 @@ impl Drop for LimitedDescriptors {
 /// The plan's faults: a draft is always valid, so any fault of it counts.
 pub fn with_least_pools(draft: &Draft, machine: &Machine) -> Result<String, String> {
     let cpus: Vec<u32> = machine.cpus.iter().copied().collect();
-    let loader =
-        Loader::new(registry(&Taps::default(), &Gate::default(), &Sockets::default()).catalog(), machine.clone());
+    let loader = loader_on(machine);
     // Both pools have as many as the larger one needs: the smaller one of the two has some to
     // spare.
     let inspection = loader.inspect_str("random.toml", &draft.text(&cpus, 1, HEADROOM_UD));
     let most = |of: &str| inspection.sums.iter().filter(|sum| sum.of.starts_with(of)).map(|sum| sum.needed).max();
     let needed = most("pool.").ok_or_else(|| inspection.diagnostics.to_string())?.max(1);
     let text = draft.text(&cpus, needed, most("headroom of pool.").unwrap_or(0).max(HEADROOM_UD));
-    loader.load_str("random.toml", &text).map_err(|faults| format!("{faults}\n{text}"))?;
+    let valid = |loader: &Loader, text: &str| match loader.load_str("random.toml", text) {
+        Ok(_) => Ok(()),
+        Err(faults) => Err(format!("{faults}\n{text}")),
+    };
+    match sides(&text, 1) {
+        None => valid(&loader, &text)?,
+        // No process has the memory and the descriptors of the whole plan.
+        Some(sides) => {
+            valid(&loader_on(&without_limits(machine)), &text)?;
+            sides.iter().try_for_each(|side| valid(&with_own_pools(loader_on(machine), side), side))?;
+        }
+    }
     Ok(text)
+}
+
+fn without_limits(machine: &Machine) -> Machine {
+    Machine {
+        memlock_bytes: None,
+        memory_bytes: u64::MAX,
+        memory_grant: None,
+        address_space_bytes: None,
+        data_bytes: None,
+        descriptors_max: None,
+        ..machine.clone()
+    }
+}
+
+fn loader_on(machine: &Machine) -> Loader {
+    Loader::new(registry(&Taps::default(), &Gate::default(), &Sockets::default()).catalog(), machine.clone())
 }
 
 /// A loader that gives each pool no more packets than this part of a plan needs, if it is one.
@@ -143,7 +170,8 @@ pub fn run_without(text: &str, descriptors: u64) -> Result<(Plan, Report), Strin
     let gate = Gate::default();
     let sockets = Sockets::default();
     let registry = registry(&taps, &gate, &sockets);
-    let loader = with_own_pools(Loader::new(registry.catalog(), Machine::detect()), text);
+    let on = |machine| with_own_pools(Loader::new(registry.catalog(), machine), text);
+    let loader = on(Machine::detect());
     let plan = loader.load_str("random.toml", text).map_err(|faults| faults.to_string())?;
     let section = plan.section(SECTION).ok_or_else(|| format!("the plan has no section [{SECTION}]"))?;
     let RunParams { ends, pushers, writer, meddler, alone, side, .. } =
@@ -163,7 +191,7 @@ pub fn run_without(text: &str, descriptors: u64) -> Result<(Plan, Report), Strin
     // A lower limit would be raised by the run.
     let _taken: Vec<UdpSocket> = (0..descriptors).map_while(|_| UdpSocket::bind("127.0.0.1:0").ok()).collect();
     let _limited = LimitedDescriptors::to(plan.descriptors_max())?;
-    let memory = alone.then(|| MemorySums::of(registry.catalog(), text));
+    let memory = alone.then(|| MemorySums::of(on, text));
     let threads = pushers.iter().map(Pusher::threads).sum::<u64>() + 2;
     memory.iter().try_for_each(|sums| sums.limit(threads))?;
     let running = Runtime::build(&plan, &registry).and_then(Runtime::start).map_err(|error| error.to_string())?;
@@ -249,6 +277,34 @@ pub fn verdict(text: &str) -> Result<Facts, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::draw;
+
+    // Regression: the sums of the whole plan, which no process runs, refused it.
+    #[test]
+    fn each_process_of_a_pair_is_held_to_its_own_sums() {
+        let mut machine = Machine { cpus: [0, 1].into(), cpu_quota: None, ..Machine::detect() };
+        (machine.descriptors_max, machine.memory_grant) = (Some(1 << 20), None);
+        let texts = (0..).filter_map(|seed| Some((seed, with_least_pools(&draw(seed), &machine).ok()?)));
+        let (seed, sides) = texts.filter_map(|(seed, text)| Some((seed, sides(&text, 1)?))).next().expect("a pair");
+        let needed = |machine: &Machine, of: &str| {
+            let sums = |side: &String| {
+                let loader = with_own_pools(loader_on(machine), side);
+                let sums = loader.inspect_str("random.toml", side).sums;
+                sums.into_iter().filter(|sum| sum.of.starts_with(of)).map(|sum| sum.needed).sum::<u64>()
+            };
+            sides.iter().map(sums).max().expect("two")
+        };
+        let descriptors = needed(&machine, "file descriptors");
+        machine.descriptors_max = Some(descriptors);
+        with_least_pools(&draw(seed), &machine).expect("each side has enough");
+        machine.descriptors_max = Some(descriptors - 1);
+        with_least_pools(&draw(seed), &machine).expect_err("a side lacks one");
+        machine.descriptors_max = None;
+        machine.address_space_bytes = Some(u64::MAX);
+        let bytes = needed(&machine, "address space");
+        machine.address_space_bytes = Some(bytes);
+        with_least_pools(&draw(seed), &machine).expect("each side has enough");
+    }
 
     // Regression: once a plan had given the process an address, a plan without one had packets of
     // another process's plan.
