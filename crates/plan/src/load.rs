@@ -99,7 +99,7 @@ impl Loader {
     /// Inspects the plan in a text; diagnostics call it `name`.
     pub fn inspect_str(&self, name: &str, text: &str) -> Inspection {
         if text.len() > TEXT_BYTES_MAX {
-            return Inspection::refused(file::too_long(name).into(), name);
+            return Inspection::refused(file::too_long(name, text.len() as u64).into(), name);
         }
         let sources = Sources::new(name, text, &self.flags);
         let mut sink = Sink::new(sources.clone());

@@ -14,6 +14,10 @@ use crate::diag::source::{Sources, Span, TEXT_BYTES_MAX};
 /// The names of standard input on a command line.
 const STDIN: [&str; 2] = ["-", "/dev/stdin"];
 
+const CHECK_PATH: &str = "see whether the path is right; it begins at the folder that the program runs in";
+const CHECK_ROOTED_PATH: &str = "see whether the path is right";
+const TOO_LONG: &str = "see whether this is the plan that you mean; move data for a stage into a file of its own, and \
+                        name that in the stage's `params`";
 const NAME_A_PLAN: &str = "name a plan file, e.g. config/tick-to-trade.toml";
 
 /// The name of the plan at `path` in diagnostics.
@@ -25,16 +29,12 @@ pub(crate) fn name_of(path: &Path) -> String {
 pub(crate) fn read(path: &Path) -> Result<String, Diagnostic> {
     let name = name_of(path);
     let bytes = bytes_of(path).map_err(|refused| refused.at(&name))?;
-    if bytes.len() > TEXT_BYTES_MAX {
-        return Err(too_long(&name));
-    }
     String::from_utf8(bytes).map_err(|error| not_utf8(&name, error.as_bytes(), error.utf8_error().valid_up_to()))
 }
 
 /// The fault of a text above the greatest length.
-pub(crate) fn too_long(name: &str) -> Diagnostic {
-    let message = format!("this has more than the {TEXT_BYTES_MAX} bytes that a plan may have");
-    Refused { message, help: NAME_A_PLAN }.at(name)
+pub(crate) fn too_long(name: &str, bytes: u64) -> Diagnostic {
+    Refused::too_long(Some(bytes)).at(name)
 }
 
 /// Whether this path is standard input, which can be read only once.
@@ -48,6 +48,25 @@ struct Refused {
 }
 
 impl Refused {
+    /// `bytes` is `None` if the rest was not read.
+    fn too_long(bytes: Option<u64>) -> Refused {
+        let message = match bytes {
+            Some(bytes) => format!("this has {bytes} bytes, and a plan has at most {TEXT_BYTES_MAX}"),
+            None => format!("this has more than the {TEXT_BYTES_MAX} bytes that a plan may have"),
+        };
+        Refused { message, help: TOO_LONG }
+    }
+
+    /// A file at `path` can't be read.
+    fn io(path: &Path, error: &io::Error) -> Refused {
+        let help = match error.kind() {
+            ErrorKind::PermissionDenied => "let this user read the file",
+            _ if path.is_absolute() || is_stdin(path) => CHECK_ROOTED_PATH,
+            _ => CHECK_PATH,
+        };
+        Refused { message: format!("can't read the plan: {error}"), help }
+    }
+
     fn at(self, name: &str) -> Diagnostic {
         let sources = Sources::new(name, "", &[]);
         let mut one = Diagnostic::new(&sources, Severity::Error, "unreadable", None, self.message);
@@ -56,31 +75,29 @@ impl Refused {
     }
 }
 
-impl From<io::Error> for Refused {
-    fn from(error: io::Error) -> Self {
-        let help = match error.kind() {
-            ErrorKind::PermissionDenied => "let this user read the file",
-            _ => NAME_A_PLAN,
-        };
-        Refused { message: format!("can't read the plan: {error}"), help }
-    }
-}
-
 /// Reads at most one byte more than the greatest length of a plan.
 fn bytes_of(path: &Path) -> Result<Vec<u8>, Refused> {
+    let failed = |error| Refused::io(path, &error);
     if is_stdin(path) {
-        return first_bytes(io::stdin().lock());
+        let bytes = first_bytes(io::stdin().lock()).map_err(failed)?;
+        return if bytes.len() > TEXT_BYTES_MAX { Err(Refused::too_long(None)) } else { Ok(bytes) };
     }
     // The type is checked before the file is opened, since opening a device may have effects, and
     // after, since it may be another file by now.
-    regular(fs::metadata(path)?.file_type())?;
+    regular(fs::metadata(path).map_err(failed)?.file_type())?;
     let flags = OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
-    regular(file.metadata()?.file_type())?;
-    first_bytes(file)
+    let opened = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path);
+    let file = opened.map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    regular(metadata.file_type())?;
+    let bytes = first_bytes(file).map_err(failed)?;
+    match bytes.len() > TEXT_BYTES_MAX {
+        true => Err(Refused::too_long(Some(metadata.len()).filter(|len| *len > TEXT_BYTES_MAX as u64))),
+        false => Ok(bytes),
+    }
 }
 
-fn first_bytes(from: impl Read) -> Result<Vec<u8>, Refused> {
+fn first_bytes(from: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(TEXT_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
