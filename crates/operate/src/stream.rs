@@ -24,7 +24,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// The time for the client to read the rest when the run ends.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The time for the stream of a client that has gone to end, before the next one begins.
+/// The time for the stream of a client that has gone to end, before the next one begins. The
+/// listener's only thread waits: an lcore that is late may take the second that a client waits when
+/// it gives its stream up, and other clients would wait with it.
 const GIVES_WAY: Duration = Duration::from_millis(100);
 
 /// The most bytes written at once.
@@ -160,7 +162,9 @@ impl<F: Feed> Stream<F> {
         Ok(())
     }
 
-    /// Whether the client has gone, or has closed its sending half.
+    /// Whether the client has gone, or has closed its sending half. Reads, unlike [`has_gone`], take
+    /// in what the client sends meanwhile: a socket that is closed with unread bytes is reset, and
+    /// the client would not see an orderly end.
     fn has_enough(&mut self) -> io::Result<bool> {
         self.client.set_nonblocking(true)?;
         let said = (&*self.client).read(&mut [0; 64]);

@@ -1,6 +1,7 @@
 //! Captures: their content, refusals, losses, and ends.
 
 use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -288,6 +289,20 @@ fn a_client_that_is_killed_makes_room_for_the_next_at_once() {
         kill("trace");
         drop(Client::connect(&served.socket()).unwrap().trace(TraceAsk::default()).unwrap());
     }
+    served.assert_undisturbed();
+}
+
+/// A socket that the run closes with unread bytes would be reset.
+#[test]
+fn a_client_that_talks_during_its_capture_has_an_orderly_end() {
+    let served = Served::new("");
+    let mut client = UnixStream::connect(served.socket()).unwrap();
+    writeln!(client, "{{\"verbline\":1,\"id\":1,\"ask\":\"capture\"}}").unwrap();
+    client.read_exact(&mut [0; 12]).unwrap();
+    (0..100).for_each(|_| client.write_all(b"and more\n").unwrap());
+    client.shutdown(Shutdown::Write).unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.read_to_end(&mut Vec::new()).expect("an end, and no reset");
     served.assert_undisturbed();
 }
 
