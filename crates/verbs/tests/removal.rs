@@ -17,7 +17,9 @@ use verbline_verbs::{
 
 #[test]
 fn a_device_that_is_pulled_out_gives_every_packet_back_and_is_there_again() {
-    let options = Options { rx_depth_wr: 16, ..Options::new(Transport::Rc) };
+    // Far longer than a busy machine keeps this thread from its CPU.
+    let destroy_timeout = Duration::from_secs(60);
+    let options = Options { rx_depth_wr: 16, destroy_timeout, ..Options::new(Transport::Rc) };
     let (mut a, mut b) = pair(&options);
     assert_eq!((a.post_recvs(16), b.post_recvs(4)), (16, 4));
     // Sends in flight: four are received, others wait for a receive, some unsignaled.
@@ -39,7 +41,7 @@ fn a_device_that_is_pulled_out_gives_every_packet_back_and_is_there_again() {
 
     let began = Instant::now();
     drop((a.qp, a.cq, of_a));
-    assert!(began.elapsed() < Duration::from_secs(1), "the time-out of destruction is not waited for");
+    assert!(began.elapsed() < destroy_timeout / 2, "the time-out of destruction is not waited for");
     a.cache.flush();
     let account = a.pool.account();
     assert_eq!((account.free, account.held), (a.pool.packets(), 0), "{account:?}");

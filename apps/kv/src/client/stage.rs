@@ -61,6 +61,7 @@ pub(crate) fn register(registry: &mut Registry, results: &Results) {
             results: results.clone(),
             operations: stage.counter("operations"),
             timed_out: stage.counter("timed_out"),
+            locates_timed_out: stage.counter("locates_timed_out"),
             silence: Silence::default(),
             is_stopped: false,
             settings,
@@ -160,6 +161,8 @@ struct Client {
     results: Results,
     operations: Counter,
     timed_out: Counter,
+    /// Those of them that asked a shard where its table is.
+    locates_timed_out: Counter,
     silence: Silence,
     is_stopped: bool,
 }
@@ -222,6 +225,7 @@ impl Stage for Client {
                         self.timed_out.add(1);
                         self.count(|counts| counts.timed_out += 1);
                         if let Task::Locate { shard } = pending.task {
+                            self.locates_timed_out.add(1);
                             self.lookups[shard].in_vain += 1;
                         }
                         self.give_up(&pending);

@@ -92,6 +92,7 @@ pub struct Options {
     pub cq_depth_wc: u32,
     pub rts: RtsSpec,
     pub access: Access,
+    pub destroy_timeout: Duration,
 }
 
 impl Options {
@@ -108,6 +109,7 @@ impl Options {
             cq_depth_wc: 64,
             rts: RtsSpec::default(),
             access: Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC | Access::LOCAL_WRITE,
+            destroy_timeout: Duration::from_secs(1),
         }
     }
 }
@@ -265,6 +267,7 @@ pub fn spec<'a>(options: &Options, cq: &'a CompletionQueue, tag: u16) -> QpSpec<
         rx_depth_wr: options.rx_depth_wr,
         max_inline_bytes: options.inline_bytes,
         signal_every_wr: options.signal_every_wr,
+        destroy_timeout: options.destroy_timeout,
         tag,
         ..QpSpec::new(options.transport, cq)
     }
