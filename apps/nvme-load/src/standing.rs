@@ -9,6 +9,10 @@ use crate::stage::{Initiator, KEEP_ALIVE};
 const KEEP_ALIVE_CID: u16 = 0xE000;
 const EVENT_CID: u16 = 0xE001;
 
+/// A timer that is later than this was kept from its time by the lcore, as in a process that is
+/// paused.
+const LATE_NS: u64 = 100_000_000;
+
 impl Initiator {
     /// Begins once the handshake is done.
     pub(crate) fn begin_standing(&mut self, out: &mut Outputs<'_>) {
@@ -70,6 +74,11 @@ impl Initiator {
             return;
         }
         match self.handshake.keep_alive_ns.map(|sent_ns| sent_ns + self.kato_ns()) {
+            // This host did not run itself: the answer gets its time anew.
+            Some(until_ns) if until_ns + LATE_NS <= out.now_ns() => {
+                self.handshake.keep_alive_ns = Some(out.now_ns());
+                self.arm_keep_alive(out);
+            }
             Some(until_ns) if until_ns <= out.now_ns() => {
                 let keep_alive_ms = self.settings.keep_alive_ms;
                 tracing::warn!(keep_alive_ms, "no answer to a keep-alive: the connections are closed, and made anew");

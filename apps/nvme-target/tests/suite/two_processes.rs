@@ -2,7 +2,9 @@
 //! block is verified over UDP, and an initiator that leaves makes room for the next.
 
 use std::path::Path;
+use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::Value;
 use verbline_tests::{Program, counted, own_address, two_lcores};
 
@@ -84,4 +86,39 @@ fn two_lcores_of_two_processes_say_that_a_file_was_cut_short() {
     let said = server.stderr.replace('\n', " ");
     let failed = format!("a command failed beneath the namespace nsid=1 blocks=file {}", disk.display());
     assert!(said.contains(&failed), "{server}");
+}
+
+/// Regression: a host that was paused with a keep-alive under way took its own pause for the
+/// target's silence, and ended its connections.
+#[test]
+fn two_lcores_of_two_processes_a_pause_of_the_host_is_no_silence_of_the_target() {
+    if two_lcores(["target", "load"]).is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let [server, client] = halves(folder.path());
+    // Packets are sent again for longer than the pauses take.
+    let patient = |run: Program, ports: &[&str]| {
+        run.with(ports.iter().flat_map(|port| ["--set".to_owned(), format!("port.{port}.timeout=21")]))
+    };
+    let (server, client) = (patient(server, &["hosts"]), patient(client, &["admin", "io"]));
+    let client = client.with(["--set", "load.keep_alive_ms=6000"]);
+    let server = server.start();
+    let running = client.start();
+    let answered = |least: u64| move |report: &Value| counted(report, "load", "answered") >= least;
+    client.await_live(Some("nvme-client"), "1000 answers", answered(1000));
+    server.signal(Signal::STOP);
+    // One is sent every three seconds. This one waits for its answer.
+    std::thread::sleep(Duration::from_millis(3500));
+    running.signal(Signal::STOP);
+    std::thread::sleep(Duration::from_secs(7));
+    running.signal(Signal::CONT);
+    std::thread::sleep(Duration::from_secs(1));
+    server.signal(Signal::CONT);
+    let before = client.live(Some("nvme-client")).map_or(0, |report| counted(&report, "load", "answered"));
+    client.await_live(Some("nvme-client"), "1000 more", answered(before + 1000));
+    let shown = running.end_whole(0);
+    server.end_whole(0);
+    let counts = &shown.json()["counts"];
+    assert_eq!((&counts["failed"], &counts["connected"]), (&0.into(), &1.into()), "{shown}");
 }
