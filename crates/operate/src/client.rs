@@ -65,7 +65,7 @@ pub enum ClientError {
         runs: Vec<String>,
     },
     /// There is no run.
-    #[error("no run of this user listens; start one, or say the path of its socket (`--socket`)")]
+    #[error("no run of this user listens; start one, or write the path of its socket as its name")]
     NoRun,
     /// Several runs match.
     #[error("which run? {}; say its name, its process or its socket", listed(.runs))]

@@ -162,9 +162,9 @@ impl<F: Feed> Stream<F> {
         Ok(())
     }
 
-    /// Whether the client has gone, or has closed its sending half. Reads, unlike [`has_gone`], take
-    /// in what the client sends meanwhile: a socket that is closed with unread bytes is reset, and
-    /// the client would not see an orderly end.
+    /// Whether the client has gone, or has closed its sending half. The reads, unlike [`has_gone`],
+    /// take in what the client sends meanwhile: a socket that is closed with unread bytes is reset,
+    /// and the client would not see an orderly end.
     fn has_enough(&mut self) -> io::Result<bool> {
         self.client.set_nonblocking(true)?;
         let said = (&*self.client).read(&mut [0; 64]);

@@ -140,7 +140,10 @@ pub(super) struct RunOptions {
     pub(super) plan: PlanOptions,
     /// How long to run, once connected: seconds, or e.g. 500ms, 10s, 1h, or `forever`; a run ends
     /// earlier when all its sources are done
-    #[arg(long = "for", value_name = "DURATION", default_value = FOREVER, value_parser = length)]
+    #[arg(
+        long = "for", value_name = "DURATION", default_value = FOREVER,
+        value_parser = length, allow_hyphen_values = true
+    )]
     pub(super) length: Length,
     /// Print one JSON report to standard output, and nothing else there
     #[arg(long)]
@@ -230,6 +233,19 @@ mod tests {
     #[test]
     fn the_declaration_is_sound() {
         command("app", "what it is", vec!["port"]).debug_assert();
+    }
+
+    /// Regression: it was taken for an option, and the advice was to write `-- -1`.
+    #[test]
+    fn a_time_below_zero_is_a_wrong_time() {
+        let verbs = ["run p --for -1s", "stats --every -1s", "top --every -1s", "capture -w f --for -1s"];
+        let trace = ["trace --for -1s", "trace --above -1s", "trace --last -1s", "trace --last 1s --every -1s"];
+        for words in verbs.into_iter().chain(trace) {
+            let words = ["app"].into_iter().chain(words.split(' '));
+            let refused = command("app", "what it is", vec!["port"]).try_get_matches_from(words).expect_err("a time");
+            let said = refused.to_string();
+            assert!(said.contains("invalid value '-1s' for"), "{said}");
+        }
     }
 
     #[test]

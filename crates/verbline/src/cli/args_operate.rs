@@ -46,7 +46,7 @@ pub(super) struct StatsOptions {
     pub(super) name: Option<String>,
     /// Print again and again, each time for the time since the last; without it once, for the time
     /// since the start
-    #[arg(long, value_name = "DURATION", value_parser = period)]
+    #[arg(long, value_name = "DURATION", value_parser = period, allow_hyphen_values = true)]
     pub(super) every: Option<Duration>,
     /// End after this number of times
     #[arg(long, value_name = "N", requires = "every", value_parser = clap::value_parser!(u64).range(1..))]
@@ -83,7 +83,7 @@ pub(super) struct TopOptions {
     /// The run: its name, its process, or the path of its socket; may be left out if there is one
     pub(super) name: Option<String>,
     /// How often to look
-    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = period)]
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = period, allow_hyphen_values = true)]
     pub(super) every: Duration,
 }
 
@@ -123,7 +123,7 @@ pub(super) struct CaptureOptions {
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) count: Option<u64>,
     /// End after this time: seconds, or e.g. 500ms, 10s, 1h
-    #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     pub(super) length: Option<Duration>,
     /// Keep only packets with these bytes at this offset, e.g. 4=0800
     #[arg(long, value_name = "OFFSET=HEX", value_parser = filter)]
@@ -191,19 +191,22 @@ pub(super) struct TraceOptions {
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     packets: Option<u64>,
     /// End after this time: seconds, or e.g. 500ms, 10s [default: 10s; with --chrome 1s]
-    #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     length: Option<Duration>,
     /// Only packets that take longer, with what they waited before: e.g. 200us, 5ms
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     pub(super) above: Option<Duration>,
     /// Only packets with these bytes at this offset, as they come, or leave a stage, e.g. 4=0800
     #[arg(long, value_name = "OFFSET=HEX", value_parser = filter)]
     filter: Option<FilterAsk>,
     /// Trace until Ctrl-C, and show only what came in the last time, e.g. 1m
-    #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with_all = ["packets", "chrome"])]
+    #[arg(
+        long, value_name = "DURATION",
+        value_parser = duration, allow_hyphen_values = true, conflicts_with_all = ["packets", "chrome"]
+    )]
     pub(super) last: Option<Duration>,
     /// Show what was found so far again and again, e.g. every 10s
-    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "last")]
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true, requires = "last")]
     pub(super) every: Option<Duration>,
     /// Record one millisecond in N, and one as an lcore comes late to look for work: costs as much
     /// less [default: record everything]
