@@ -78,7 +78,7 @@ pub use memory::mr::{Access, MrError};
 pub use memory::pd::ProtectionDomain;
 pub use qp::attr::{InitSpec, QpState, RtrSpec, RtsSpec};
 pub use qp::srq::{SharedReceiveQueue, SrqError, SrqSpec};
-pub use qp::{OutOfBuffer, QpCounters, QpError, QpMaker, QpSpec, QueuePair};
+pub use qp::{MarkerError, OutOfBuffer, QpCounters, QpError, QpMaker, QpSpec, QueuePair};
 pub use transport::Transport;
 pub use wr::post::{PostStop, RecvOutcome, SendOptions, SendOutcome, Unposted};
 pub use wr::wr_list::prepare_thread;

@@ -7,6 +7,7 @@
 //! whenever it comes and whatever it reports. And it has no thread and no clock, so that the same
 //! steps always give the same run.
 
+mod bind;
 #[cfg(test)]
 mod tests;
 
@@ -132,14 +133,14 @@ impl Script {
         // SAFETY: the context was just opened, and nobody else has it yet.
         let ops = unsafe { &mut (*raw).ops };
         ops.post_send = Some(post_send);
+        ops.bind_mw = Some(bind::bind_mw);
         ops.post_recv = Some(post_recv);
         ops.post_srq_recv = Some(post_srq_recv);
         ops.poll_cq = Some(poll_cq);
         Ok((context, Script { context: raw.addr(), device }))
     }
 
-    /// Locks the device's queues. The device does nothing meanwhile: posting or polling on the same
-    /// thread before the guard is dropped deadlocks.
+    /// Locks the queues. Posting or polling on this thread before the guard goes deadlocks.
     pub fn queues(&self) -> impl std::ops::DerefMut<Target = Queues> + '_ {
         struct Guard<'a>(MutexGuard<'a, Scripted>);
         impl std::ops::Deref for Guard<'_> {
@@ -217,8 +218,7 @@ impl Queues {
         self.pairs.entry(qpn).or_insert_with(new)
     }
 
-    /// Receives a message of `len_bytes` (on UD including the 40 of the GRH). False if no receive
-    /// is posted.
+    /// Receives a message of `len_bytes` (on UD with the GRH's 40). False: no receive is posted.
     pub fn receive(&mut self, qpn: u32, len_bytes: u32) -> bool {
         self.end_recv(qpn, Status::SUCCESS, len_bytes)
     }

@@ -17,6 +17,7 @@ pub(crate) mod connected;
 mod destinations;
 mod destroy;
 mod done;
+mod end_marker;
 mod error;
 mod maker;
 pub(crate) mod multicast;
@@ -42,6 +43,7 @@ use verbline_mem::Batch;
 use verbline_softnic::counters::count_out_of_buffer;
 
 pub use destroy::leaked_queue_pairs;
+pub use end_marker::MarkerError;
 pub use error::QpError;
 pub use maker::QpMaker;
 pub use out_of_buffer::OutOfBuffer;
@@ -51,6 +53,7 @@ use crate::cq::CqInner;
 use crate::device::gid::{Endpoint, Gid};
 use crate::device::provider::Provider;
 use crate::memory::pd::{PdInner, ProtectionDomain};
+use crate::memory::window::MemoryWindow;
 use crate::mlx5::extended::ExtendedQp;
 use crate::qp::attr::QpState;
 use crate::qp::multicast::Membership;
@@ -118,6 +121,8 @@ pub(crate) struct Keep {
     pub(crate) groups: Vec<Membership>,
     /// Memory that operations name by a number.
     pub(crate) memory: KeptMemory,
+    /// The window that markers behind all sends unbind, from the first such marker on.
+    pub(crate) marker: Option<MemoryWindow>,
     /// The software RNIC's counter for this QP.
     pub(crate) out_of_buffer: Arc<AtomicU64>,
 }
@@ -202,6 +207,7 @@ impl QueuePair {
                 srq: srq.cloned(),
                 groups: Vec::new(),
                 memory: KeptMemory::default(),
+                marker: None,
                 out_of_buffer,
             }),
             destroy_timeout: spec.destroy_timeout,

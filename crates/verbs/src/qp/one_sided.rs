@@ -164,7 +164,11 @@ impl QueuePair {
 /// # Safety
 /// That of `ibv_post_send` for one work request that binds a window; QP and region are alive and of
 /// one PD.
-unsafe extern "C" fn bind_type_1(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> c_int {
+pub(crate) unsafe extern "C" fn bind_type_1(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad: *mut *mut ibv_send_wr,
+) -> c_int {
     // SAFETY: by the contract above, `wr` is a work request that binds.
     let (wr_id, send_flags, bind) = unsafe { ((*wr).wr_id, (*wr).send_flags, (*wr).bind_mw_tso_union.bind_mw) };
     let mut asked = ibv_mw_bind { wr_id, send_flags, bind_info: bind.bind_info };

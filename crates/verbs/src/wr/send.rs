@@ -213,6 +213,11 @@ impl SendQueue {
         if is_used { None } else { self.replaced.pop_front().map(|(_, ah)| ah) }
     }
 
+    /// Whether the work request of this number, which is a send, is not known to be done.
+    pub(crate) fn is_out(&self, number: u64) -> bool {
+        self.sequence.age(number, self.outstanding).is_some()
+    }
+
     /// The number of work requests that fit now.
     #[inline]
     pub(crate) fn room(&self) -> u32 {

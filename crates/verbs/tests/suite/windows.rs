@@ -282,3 +282,34 @@ fn what_a_window_may_be_bound_to_stays_until_that_is_known() {
         assert!(!are_there(addr, b"as before"), "nothing leads to it any more");
     }
 }
+
+#[test]
+fn a_marker_behind_sends_is_done_once_the_peer_has_them_and_not_before() {
+    let (mut a, mut b) = pair(&Options { signal_every_wr: 16, ..Options::new(Transport::Rc) });
+    for times in 0..2 {
+        (0..3).for_each(|_| a.send(b"unsignaled"));
+        let marker = a.qp.post_end_marker().unwrap();
+        for _ in 0..100 {
+            assert_eq!(a.poll(hand_back), 0, "the peer has no receives");
+        }
+        assert!(a.qp.has_send_out(marker) && a.qp.sends_outstanding() == 4);
+        assert_eq!(b.post_recvs(3), 3);
+        let received = b.receive(3);
+        assert!(received.iter().all(|packet| packet.data() == b"unsignaled"), "time {times}");
+        let done = a.wait_for(WrKind::Send, |qp, freed, completion| {
+            let covered = qp.send_done(completion, freed).unwrap();
+            (completion.status(), completion.wr_id(), covered)
+        });
+        assert_eq!(done, (Status::SUCCESS, marker, 4));
+        assert!(!a.qp.has_send_out(marker));
+    }
+    // It takes a place in the queue.
+    (0..16).for_each(|_| a.send(b"unsignaled"));
+    assert!(a.qp.post_end_marker().unwrap_err().to_string().contains("cannot be posted"));
+}
+
+#[test]
+fn only_a_connected_queue_pair_has_a_marker_behind_its_sends() {
+    let (mut a, _b) = pair(&Options::new(Transport::Ud));
+    assert!(a.qp.post_end_marker().unwrap_err().to_string().contains("only RC and UC"));
+}

@@ -72,12 +72,23 @@ impl SendQueue {
     /// The contract of [`SendQueue::post_one`].
     pub(crate) unsafe fn post_marker(&mut self, post: PostSend) -> bool {
         let request = self.addressed(Request::Transfer(Transfer::Send), &SendOptions::default());
-        let (true, Ok(request)) = (self.outstanding < self.packets.len(), request) else { return false };
-        if self.sequence.reserve(1) == 0 {
-            return false;
+        // SAFETY: by the contract above, `post` is for the live QP of this queue.
+        request.is_ok_and(|request| unsafe { self.post_behind_all(post, request) }.is_ok())
+    }
+
+    /// Posts a signaled work request without bytes behind everything, even a full queue. Returns
+    /// the number that its completion carries.
+    ///
+    /// # Safety
+    /// The contract of [`SendQueue::post_one`]; what the request names stays until it completes.
+    pub(crate) unsafe fn post_behind_all(&mut self, post: PostSend, request: Request) -> Result<u64, PostStop> {
+        // There are more slots than the depth.
+        if self.outstanding >= self.packets.len() || self.sequence.reserve(1) == 0 {
+            return Err(PostStop::Full);
         }
         // SAFETY: by the contract above, `post` is for the live QP of this queue.
-        unsafe { self.post_special(post, WrKind::Send, request, SIGNALED, Parts::One(NO_BYTES)) }.is_ok()
+        unsafe { self.post_special(post, WrKind::Send, request, SIGNALED, Parts::One(NO_BYTES)) }?;
+        Ok(self.taken(1))
     }
 
     /// Posts one signaled work request, with a reserved number. If the device refuses it, it is not
