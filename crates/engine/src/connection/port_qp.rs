@@ -4,7 +4,7 @@
 use std::ops::{Deref, DerefMut};
 
 use verbline_mem::Batch;
-use verbline_verbs::{Completion, QueuePair, Stale};
+use verbline_verbs::{Completion, QueuePair, Stale, Transport};
 
 /// See the top of this file. Dereferences to its queue pair.
 #[derive(Debug)]
@@ -16,6 +16,8 @@ pub(crate) struct PortQp {
     pub(crate) sends: usize,
     /// The last send is a marker behind all others, which carries no packet.
     is_marked: bool,
+    /// The number of the marker that a drain of the run posted behind sends that were not signaled.
+    end_marker: Option<u64>,
 }
 
 /// The meaning of a send's completion.
@@ -26,11 +28,13 @@ pub(crate) enum SendDone {
     Failed,
     /// The marker completed, not a send: everything is done.
     Marker,
+    /// The marker of a drain failed, or was flushed. No packet is lost by it.
+    EndMarkerFailed,
 }
 
 impl PortQp {
     pub(crate) fn new(qp: QueuePair) -> PortQp {
-        PortQp { qp, end_signaled: false, sends: 0, is_marked: false }
+        PortQp { qp, end_signaled: false, sends: 0, is_marked: false, end_marker: None }
     }
 
     /// Brings the queue pair to ERR: all posted work requests complete, after the completions that
@@ -44,17 +48,49 @@ impl PortQp {
         self.is_marked = self.qp.sends_outstanding() > before;
     }
 
+    /// Makes sure that a completion covers all sends of RC: a marker goes behind sends of which the
+    /// last is not signaled. Without it the queue pair could be destroyed before the peer has them.
+    /// A marker takes a place in the queue: a full one, which holds a signaled send, gets it later.
+    pub(crate) fn cover_sends(&mut self, port: &str) {
+        if self.end_signaled || self.sends_outstanding() == 0 || self.send_room() == 0 {
+            return;
+        }
+        if self.transport() == Transport::Rc {
+            self.post_end_marker(port);
+        }
+    }
+
+    #[cold]
+    fn post_end_marker(&mut self, port: &str) {
+        // Also without a marker: it is not known that they are done, and the drain waits in vain.
+        self.end_signaled = true;
+        match self.qp.post_end_marker() {
+            Ok(number) => self.end_marker = Some(number),
+            Err(error) => tracing::error!(
+                %port, %error, sends = self.sends_outstanding(),
+                "it cannot be known whether the peer has the last sends, none of which is signaled: the run counts as \
+                 not drained"
+            ),
+        }
+    }
+
+    /// The markers among the outstanding sends.
+    fn markers_out(&self) -> usize {
+        let end = self.end_marker.is_some_and(|number| self.qp.has_send_out(number));
+        usize::from(self.is_marked) + usize::from(end)
+    }
+
     /// Whether the last send is a marker.
     pub(crate) fn is_marked(&self) -> bool {
         self.is_marked
     }
 
     /// The number of packets whose sends never completed and that go with the queue pair. With
-    /// `operates`, the port counts them itself. The marker does not count.
+    /// `operates`, the port counts them itself. Markers do not count.
     pub(crate) fn lost_sends(&self, operates: bool) -> usize {
         match operates {
             true => self.sends,
-            false => self.qp.sends_outstanding().saturating_sub(self.is_marked.into()),
+            false => self.qp.sends_outstanding().saturating_sub(self.markers_out()),
         }
     }
 
@@ -73,6 +109,7 @@ impl PortQp {
         Ok(match completion.is_ok() {
             true => SendDone::Sent,
             false if self.is_marked && self.qp.sends_outstanding() == 0 => SendDone::Marker,
+            false if self.end_marker == Some(completion.wr_id()) => SendDone::EndMarkerFailed,
             false => SendDone::Failed,
         })
     }

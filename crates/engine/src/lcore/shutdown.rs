@@ -59,8 +59,7 @@ impl Lcore {
     pub(super) fn drain(&mut self) -> io::Result<()> {
         let until_ns = self.state.ctx.time.clock().now_ns().saturating_add(self.drain_ns);
         let mut is_stopped = self.stop_nodes(false);
-        self.ports.iter_mut().for_each(Port::drain);
-        self.state.many.iter_mut().for_each(MultiPort::drain);
+        self.drain_ports();
         let control = Arc::clone(&self.control);
         let pulse = &control.pulses[self.index];
         // Packets that this lcore sent before it read of the drain, or as its stages stopped, count
@@ -81,6 +80,7 @@ impl Lcore {
             }
             is_stopped = is_stopped || self.stop_nodes(false);
             was_busy = self.run_turn();
+            self.drain_ports();
             // A notice may have made the lcore take turns.
             let is_awaited = has_notices || was_busy || self.has_undelivered();
             pulse.beat(is_awaited || self.nodes.iter().any(Node::awaits_packets));
@@ -113,6 +113,11 @@ impl Lcore {
             control.update(|progress| progress.left_late += 1);
         }
         Ok(())
+    }
+
+    fn drain_ports(&mut self) {
+        self.ports.iter_mut().for_each(Port::drain);
+        self.state.many.iter_mut().for_each(MultiPort::drain);
     }
 
     /// Tells the stages that the run is stopping. A stage that a ring holds back is told once it

@@ -124,10 +124,14 @@ impl Port {
         self.receiving.as_ref().and_then(|receiving| receiving.retry_ns)
     }
 
-    /// Signals the last send of every batch from now on.
+    /// Signals the last send of every batch from now on, and puts a marker behind the sends that no
+    /// signaled one covers. Called in every turn of a drain.
     pub(crate) fn drain(&mut self) {
-        if let Some(sending) = &mut self.sending {
-            sending.signal_ends = true;
+        let Some(sending) = &mut self.sending else { return };
+        sending.signal_ends = true;
+        if self.health == Health::Up && !sending.operates {
+            self.qp.cover_sends(&self.name);
+            self.stats.tx_outstanding.set(self.qp.sends_outstanding() as u64);
         }
     }
 
@@ -211,6 +215,10 @@ impl Port {
         self.stats.tx_outstanding.set(self.qp.sends_outstanding() as u64);
         match done {
             Ok(SendDone::Sent | SendDone::Marker) => {}
+            Ok(SendDone::EndMarkerFailed) if self.health == Health::Up => {
+                self.failed_with(completion.status(), self.left_by_failed_send());
+            }
+            Ok(SendDone::EndMarkerFailed) => {}
             Ok(SendDone::Failed) => {
                 let left = self.left_by_failed_send();
                 self.failed(completion.status(), DropReason::SendError, left);

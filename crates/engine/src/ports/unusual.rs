@@ -33,9 +33,12 @@ impl Port {
         datagrams.map_or(0, |datagrams| datagrams.pending())
     }
 
-    /// Counts the packets that wait for an address handle as the run ends.
+    /// Counts the packets that wait for an address handle as the run ends, and the sends whose
+    /// completion the drain awaited and did not get.
     pub(crate) fn count_stopped(&self) {
-        self.stats.drops.add(DropReason::Stopped, self.datagrams_waiting() as u64);
+        let by_packet = self.sending.as_ref().is_some_and(|sending| !sending.operates);
+        let unanswered = if by_packet && self.awaits_completion() { self.qp.lost_sends(false) } else { 0 };
+        self.stats.drops.add(DropReason::Stopped, (self.datagrams_waiting() + unanswered) as u64);
     }
 
     /// Handles the completion of a send.

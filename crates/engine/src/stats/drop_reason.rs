@@ -51,7 +51,8 @@ pub enum DropReason {
     PortDown,
     /// The stage named an output that its kind does not declare.
     NoOutput,
-    /// The run was stopping and the drain budget had run out.
+    /// The run was stopping and the drain budget had run out; of a send that was posted: before its
+    /// completion came. Its peer may have it.
     Stopped,
     /// The packet's connection is gone, or it has none and its port needs one.
     NoConnection,

@@ -228,3 +228,38 @@ fn a_report_is_json() {
     assert_eq!(json["stages"][1]["counters"][0]["value"], 100);
     assert_eq!(json["packets"]["held"], 0);
 }
+
+/// Regression: none of a client's last sends was signaled. Its run said that it was drained while
+/// they waited for their peer's receives, and its queue pair took them along.
+#[test]
+fn two_lcores_wait_for_the_last_sends_though_the_plan_has_none_of_them_signaled() {
+    if lacks_cpus(2) {
+        return;
+    }
+    let base = |device: &str, cpu: u32| {
+        format!(
+            "[lcore.l]\ncpu = \"allowed:{cpu}\"\ndrain = \"20s\"\n[device.nic0]\nprovider = \"soft\"\n\
+             name = \"{device}\"\n[pool.p]\ndevice = \"nic0\"\npackets = 1024\ndata_bytes = 512\npages = \"4KiB\"\n\
+             [port.end]\nlcore = \"l\"\ndevice = \"nic0\"\npool = \"p\"\ntransport = \"rc\"\n"
+        )
+    };
+    let slow = base("soft1", 1)
+        + "listen = \"10.9.9.2:7031\"\nrx_depth_wr = 1\ntx_depth_wr = 0\nnext = \"stage.sink\"\n[stage.sink]\n\
+           use = \"sink\"\nlcore = \"l\"\nparams = { work_us = 30000 }\n";
+    let sends = base("soft0", 0)
+        + "connect = \"10.9.9.2:7031\"\nrx_depth_wr = 1\ntx_depth_wr = 64\nsignal_every_wr = 32\nnext = \"drop\"\n\
+           [stage.gen]\nuse = \"generator\"\nlcore = \"l\"\npool = \"p\"\nout = { out = \"port.end\" }\n\
+           params = { count = 10 }\n";
+    let registry = registry();
+    let build = |text: &str| Runtime::build(&plan(&registry, text), &registry).unwrap();
+    let server = build(&slow);
+    let client = build(&sends);
+    let client = std::thread::spawn(move || client.start().unwrap());
+    let server = server.start().unwrap();
+    let client = client.join().unwrap();
+    assert_eq!(client.wait(Some(Duration::from_secs(20))), Ended::SourcesDone);
+    let report = client.stop().unwrap();
+    assert_eq!((report.drained, report.port("end").unwrap().tx_packets), (true, 10), "{report:#?}");
+    wait_for(&server, "the last of them is there", |report| report.stage("sink").unwrap().counter("seen") == Some(10));
+    server.stop().unwrap();
+}

@@ -151,9 +151,57 @@ fn a_drain_waits_for_the_work_of_a_port_that_is_down() {
             (true, true) => (1, 0, 0, 0),
             (true, false) => (0, 1, 1, 0),
             (false, true) => (0, 0, 0, 1),
-            (false, false) => (0, 1, 0, 0),
+            (false, false) => (0, 1, 1, 0),
         };
         assert_eq!(figures, expected, "operates: {operates}, is_flushed: {is_flushed}");
+    }
+}
+
+/// Three sends are out as the drain begins, none of them signaled, and their peer has them late or
+/// never. Regression: the run said that it was drained.
+#[test]
+fn a_drain_waits_for_sends_that_are_not_signaled() {
+    const POLLS_MAX: usize = 5_000;
+    for arrives in [true, false] {
+        let rig = Rig::new(8);
+        let source = rig.source();
+        let depths = Depths { tx_wr: 8, rx_wr: 1, signal_every_wr: 8 };
+        let mut qp = rig.pd.create_qp(&Rig::spec(&source.cq, Transport::Rc, depths, 0)).unwrap();
+        rig.bring_up(&mut qp);
+        let qpn = qp.qpn();
+        let port = port(0, qp, None, Some(Sending::new(1, 8, 8)), None);
+        let port_stats = Shared::clone(&port.stats);
+        let sinks = vec![Sink::new(4, DropReason::TxFull, SinkStats::Port(Shared::clone(&port_stats)))];
+        let (waker, doorbell) = verbline_ring::doorbell().unwrap();
+        let control = Arc::new(Control::new(vec![waker]));
+        let (budget, stage) = (Budget::none(IdlePolicy::Poll), Box::new(Silent));
+        let parts = Parts { budget, ports: vec![port], sinks, stage, source: Some(source), doorbell, burst: 4 };
+        let (mut lcore, _) = rig.lcore(&control, parts);
+        for _ in 0..3 {
+            let mut packet = lcore.state.ctx.caches[0].get().unwrap();
+            assert!(packet.set_len(8) && lcore.state.ctx.sinks[1].push(packet));
+        }
+        let (ends, time, mut quiet, mut polls) = (Arc::clone(&control), rig.time.clone(), None, 0);
+        rig.script.on_poll(move |queues| {
+            polls += 1;
+            let read = |lcore: usize| ends.pulses[lcore].read();
+            match polls {
+                3 => ends.advance(Phase::Draining),
+                4 => quiet = Some(Quiet::new(1, read)),
+                50 if arrives => while queues.end_send(qpn, Status::SUCCESS).is_some() {},
+                _ => {}
+            }
+            time.pass(1_000_000);
+            if quiet.as_mut().is_some_and(|quiet| quiet.look(read)) || polls > POLLS_MAX {
+                ends.advance(Phase::Ending);
+            }
+        });
+        lcore.run().unwrap();
+        let undelivered = control.with(|progress| progress.undelivered);
+        let sent = (port_stats.tx_packets.value(), lcore.ports[0].qp.sends_outstanding());
+        lcore.tear_down(|stage, said| panic!("{stage}: {said}"));
+        let expected = if arrives { ((3, 0), 0, 0) } else { ((3, 4), 1, 3) };
+        assert_eq!((sent, undelivered, port_stats.drops.count(DropReason::Stopped)), expected, "arrives: {arrives}");
     }
 }
 

@@ -329,9 +329,10 @@ impl MultiPort {
         self.receiving.as_ref().map_or(0, |receiving| receiving.early.len())
     }
 
-    /// Counts the packets that wait for their connection to open, as the run ends.
+    /// Counts the packets that wait for their connection to open, as the run ends, and the sends
+    /// whose completion the drain awaited and did not get.
     pub(crate) fn count_stopped(&mut self) {
-        self.stats.drops.add(DropReason::Stopped, self.early_waiting() as u64);
+        self.stats.drops.add(DropReason::Stopped, (self.early_waiting() + self.unanswered()) as u64);
     }
 
     fn gauge_receives(&self) {

@@ -196,6 +196,7 @@ impl MultiPort {
                 self.stats.drops.add(DropReason::SendError, 1);
                 self.failed_with(at, completion.status(), sinks);
             }
+            Ok(SendDone::EndMarkerFailed) => self.failed_with(at, completion.status(), sinks),
             Err(_) => return self.stats.stale.add(1),
         }
         if self.slots[at].state == State::Closing {
@@ -216,20 +217,43 @@ impl MultiPort {
         }
     }
 
-    /// Signals the last send of every list from now on.
+    /// Signals the last send of every list from now on, and puts a marker behind each connection's
+    /// sends that no signaled one covers. Called in every turn of a drain.
     pub(crate) fn drain(&mut self) {
-        if let Some(sending) = &mut self.sending {
-            sending.half.signal_ends = true;
+        let Some(sending) = &mut self.sending else { return };
+        sending.half.signal_ends = true;
+        if sending.half.operates {
+            return;
         }
+        for at in &self.open {
+            if sending.room() == 0 {
+                break;
+            }
+            let Some(qp) = &mut self.slots[usize::from(*at)].qp else { continue };
+            let before = qp.sends_outstanding();
+            qp.cover_sends(&self.name);
+            sending.changed(before, qp.sends_outstanding());
+        }
+        self.gauge_sends();
     }
 
     /// Whether a send is out whose completion will come.
     pub(crate) fn awaits_completion(&self) -> bool {
         let out = |sending: &&ManySending| sending.outstanding > 0 || sending.half.operates;
-        let Some(sending) = self.sending.as_ref().filter(out) else { return false };
+        self.sending.as_ref().filter(out).is_some_and(|sending| self.awaiting(sending).next().is_some())
+    }
+
+    /// The sends of packets of open connections that await a completion.
+    pub(super) fn unanswered(&self) -> usize {
+        let by_packet = self.sending.as_ref().filter(|sending| !sending.half.operates);
+        by_packet.map_or(0, |sending| self.awaiting(sending).map(|qp| qp.lost_sends(false)).sum())
+    }
+
+    /// The queue pairs of open connections with a send whose completion will come.
+    fn awaiting(&self, sending: &ManySending) -> impl Iterator<Item = &PortQp> {
         let Sending { signal_every_wr, operates, .. } = sending.half;
-        let mut qps = self.open.iter().filter_map(|at| self.slots[usize::from(*at)].qp.as_ref());
-        qps.any(|qp| qp.awaits_completion(signal_every_wr as usize, operates))
+        let qps = self.open.iter().filter_map(|at| self.slots[usize::from(*at)].qp.as_deref());
+        qps.filter(move |qp| qp.awaits_completion(signal_every_wr as usize, operates))
     }
 }
 

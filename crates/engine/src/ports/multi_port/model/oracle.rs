@@ -101,6 +101,9 @@ pub(super) struct Peer {
     until_signal: u32,
     ended: bool,
     marked: bool,
+    /// The place among its sends of the marker behind sends that were not signaled as the drain
+    /// began.
+    end_marker: Option<usize>,
     /// The receives of its own queue: posted, and short of the depth.
     pub(super) recvs: usize,
     missing: usize,
@@ -266,6 +269,6 @@ impl Oracle {
 
     /// Ends the run: counts packets that nobody got.
     pub(super) fn stop(&mut self) {
-        self.figures.drop_some(DropReason::Stopped, self.early.len());
+        self.figures.drop_some(DropReason::Stopped, self.early.len() + self.unanswered());
     }
 }

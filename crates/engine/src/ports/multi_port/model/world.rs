@@ -190,7 +190,7 @@ impl World {
             }
             Step::Drain => {
                 self.lcore.many[0].drain();
-                self.oracle.draining = true;
+                self.oracle.drain();
             }
         }
     }

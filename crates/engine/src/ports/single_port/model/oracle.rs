@@ -51,6 +51,8 @@ pub(super) struct Oracle {
     /// The work posted and not known to be done; for sends, whether each is signaled.
     pub(super) recvs: usize,
     pub(super) sends: VecDeque<bool>,
+    /// The place among them of the marker behind sends that were not signaled as the drain began.
+    pub(super) marker: Option<usize>,
     /// The number of sends until one is signaled.
     pub(super) until_signal: u32,
     /// The end of the last batch was signaled, like all ends in a drain.
@@ -76,6 +78,7 @@ impl Oracle {
             pending: VecDeque::new(),
             recvs: 0,
             sends: VecDeque::new(),
+            marker: None,
             until_signal: shape.depths.signal_every_wr,
             ended: false,
             refill: 0,
@@ -93,6 +96,32 @@ impl Oracle {
             true => self.pending.push_back(len as u64),
             false => self.figures.drop_some(DropReason::TxFull, 1),
         }
+    }
+
+    /// Begins to drain with this device. Returns the posts: a marker, if there is one.
+    pub(super) fn drain(&mut self, device: &mut Device) -> Vec<(bool, Vec<bool>)> {
+        self.draining = true;
+        let is_rc = self.shape.transport == Transport::Rc && self.health == Health::Up;
+        let is_full = self.sends.len() >= self.shape.depths.tx_wr as usize;
+        if !is_rc || self.ended || self.sends.is_empty() || is_full {
+            return Vec::new();
+        }
+        self.ended = true;
+        if device.take(1) == 0 {
+            return vec![(true, Vec::new())];
+        }
+        self.marker = Some(self.sends.len());
+        self.sends.push_back(true);
+        self.until_signal = self.shape.depths.signal_every_wr;
+        vec![(true, vec![true])]
+    }
+
+    /// The oldest sends are done. Returns whether the last of them is the marker.
+    fn cover(&mut self, covered: usize) -> bool {
+        self.sends.drain(..covered);
+        let is_marker = self.marker == Some(covered - 1);
+        self.marker = self.marker.and_then(|place| place.checked_sub(covered));
+        is_marker
     }
 
     pub(super) fn goes_down(&mut self, left: Health, reason: DownReason) {
@@ -130,9 +159,14 @@ impl Oracle {
                     self.figures.drop_some(DropReason::RecvError, usize::from(status != Status::WR_FLUSH_ERR));
                     self.fails(status, Health::Down);
                 }
-                Word::Sent(covered) => drop(self.sends.drain(..covered)),
+                Word::Sent(covered) => _ = self.cover(covered),
                 Word::SendFailed(status, covered) => {
-                    self.sends.drain(..covered);
+                    if self.cover(covered) {
+                        if self.health == Health::Up {
+                            self.fails(status, Health::Down);
+                        }
+                        continue;
+                    }
                     self.figures.drop_some(DropReason::SendError, 1);
                     // For UC and UD only the send queue fails (InfiniBand Architecture
                     // Specification, 10.3.1).

@@ -38,6 +38,7 @@ impl Oracle {
                     until_signal: self.shape.depths.signal_every_wr,
                     ended: false,
                     marked: false,
+                    end_marker: None,
                     recvs: 0,
                     missing: 0,
                 });
@@ -134,8 +135,7 @@ impl Oracle {
     /// Releases a queue pair, along with work requests that never completed.
     fn release(&mut self, at: usize) {
         let peer = self.peers[at].take().expect("somebody is there");
-        self.figures
-            .drop_some(DropReason::SendError, peer.sends.len() - usize::from(peer.marked && !peer.sends.is_empty()));
+        self.figures.drop_some(DropReason::SendError, peer.sends.len() - peer.markers());
         self.gauge_sends();
         if !self.shape.shares {
             self.gauge_recvs();

@@ -77,6 +77,26 @@ impl Oracle {
         (self.figures.drops.iter().sum::<u64>() - before.iter().sum::<u64>()) as usize
     }
 
+    /// Begins to drain: a marker goes behind the sends of an open connection of which the last is
+    /// not signaled.
+    pub(in super::super) fn drain(&mut self) {
+        self.draining = true;
+        for at in self.open.clone() {
+            let has_room = self.shape.sends && self.room(at) > 0;
+            let ends = |peer: &&mut Peer| has_room && !peer.ended && !peer.sends.is_empty();
+            let Some(peer) = self.peers[at].as_mut().filter(ends) else { continue };
+            peer.ended = true;
+            let is_taken = self.device.take(1) == 1;
+            self.calls.push((peer.qpn, true, if is_taken { vec![(true, 0)] } else { Vec::new() }));
+            if is_taken {
+                peer.end_marker = Some(peer.sends.len());
+                peer.sends.push_back(true);
+                peer.until_signal = self.shape.depths.signal_every_wr;
+            }
+        }
+        self.gauge_sends();
+    }
+
     /// Posts the sends that the device takes of a list.
     fn post(&mut self, at: usize, taken: impl Iterator<Item = u32>, offered: usize) {
         let (draining, every) = (self.draining, self.shape.depths.signal_every_wr);
@@ -110,7 +130,9 @@ impl Oracle {
         };
         let peer = self.peer(at);
         peer.sends.drain(..covered);
-        let is_marker = peer.marked && peer.sends.is_empty();
+        let is_end_marker = peer.end_marker == Some(covered - 1);
+        peer.end_marker = peer.end_marker.and_then(|place| place.checked_sub(covered));
+        let is_marker = is_end_marker || peer.marked && peer.sends.is_empty();
         self.gauge_sends();
         if !status.is_success() {
             self.figures.drop_some(DropReason::SendError, usize::from(!is_marker));
@@ -123,13 +145,31 @@ impl Oracle {
     /// Whether a send is out whose completion will surely come: the last of a list in a drain, or
     /// one of enough sends that one of them is signaled.
     pub(in super::super) fn awaits_completion(&self) -> bool {
-        let every = self.shape.depths.signal_every_wr as usize;
-        let surely = |peer: &Peer| peer.sends.len() >= if peer.ended { 1 } else { every };
-        self.peers.iter().flatten().any(|peer| peer.phase == Phase::Open && surely(peer))
+        self.awaiting().next().is_some()
     }
 
-    /// Whether an open connection has a signaled send out.
+    fn awaiting(&self) -> impl Iterator<Item = &Peer> {
+        let every = self.shape.depths.signal_every_wr as usize;
+        let surely = move |peer: &&Peer| peer.sends.len() >= if peer.ended { 1 } else { every };
+        self.peers.iter().flatten().filter(|peer| peer.phase == Phase::Open).filter(surely)
+    }
+
+    /// The sends of open connections whose completion a drain awaits.
+    pub(super) fn unanswered(&self) -> usize {
+        self.awaiting().map(|peer| peer.sends.len() - peer.markers()).sum()
+    }
+
+    /// Whether an open connection has a signaled send out, or a drain waits in vain: its marker was
+    /// refused.
     pub(in super::super) fn asked_for_completion(&self) -> bool {
-        self.peers.iter().flatten().any(|peer| peer.phase == Phase::Open && peer.sends.contains(&true))
+        let asked = |peer: &Peer| peer.sends.contains(&true) || peer.ended && !peer.sends.is_empty();
+        self.peers.iter().flatten().any(|peer| peer.phase == Phase::Open && asked(peer))
+    }
+}
+
+impl Peer {
+    /// The markers among its sends.
+    pub(super) fn markers(&self) -> usize {
+        usize::from(self.marked && !self.sends.is_empty()) + usize::from(self.end_marker.is_some())
     }
 }
