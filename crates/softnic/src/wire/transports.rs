@@ -44,8 +44,11 @@ impl Transports {
     pub(super) fn add(&mut self, qp: &Qp, made: QueuePair, port: u16) -> bool {
         let ring = vec![(0, 0); (qp.cap.max_send_wr as usize).next_power_of_two()];
         let incidents = QpIncidents(Arc::new(Published::new()));
-        self.carried.insert(qp.qpn, Carried { sends: ring.into(), port, incidents });
-        self.engine.add(made).is_ok()
+        let is_added = self.engine.add(made).is_ok();
+        if is_added {
+            self.carried.insert(qp.qpn, Carried { sends: ring.into(), port, incidents });
+        }
+        is_added
     }
 
     /// The UDP port of a queue pair's packets.
