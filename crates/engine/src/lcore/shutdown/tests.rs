@@ -8,6 +8,7 @@ use verbline_plan::IdlePolicy;
 use verbline_ring::Quiet;
 use verbline_verbs::event::AsyncEventKind;
 use verbline_verbs::rdma::Remote;
+use verbline_verbs::scripted_device::Queues;
 use verbline_verbs::{Status, Transport};
 
 use crate::api::outputs::{OutId, Output, Outputs};
@@ -91,7 +92,6 @@ fn node(stage: Box<dyn Stage>, stats: Shared<StageStats>, sink: usize, operates:
 /// Regression: the run was over before its queue pair had flushed it.
 #[test]
 fn a_drain_waits_for_the_work_of_a_port_that_is_down() {
-    const POLLS_MAX: usize = 5_000;
     for (operates, is_flushed) in [(true, true), (true, false), (false, true), (false, false)] {
         let rig = Rig::new(8);
         let source = rig.source();
@@ -124,23 +124,11 @@ fn a_drain_waits_for_the_work_of_a_port_that_is_down() {
             assert!(lcore.state.ctx.sinks[1].push(packet));
         }
 
-        let (ends, time, mut quiet, mut polls) = (Arc::clone(&control), rig.time.clone(), None, 0);
-        rig.script.on_poll(move |queues| {
-            polls += 1;
-            let read = |lcore: usize| ends.pulses[lcore].read();
-            match polls {
-                3 => {
-                    ends.advance(Phase::Draining);
-                    ends.notify(0, Notice::QpFailed { port: 0, qpn, event: AsyncEventKind::QpFatal });
-                }
-                4 => quiet = Some(Quiet::new(1, read)),
-                50 if is_flushed => _ = queues.end_send(qpn, Status::WR_FLUSH_ERR),
-                _ => {}
-            }
-            time.pass(1_000_000);
-            if quiet.as_mut().is_some_and(|quiet| quiet.look(read)) || polls > POLLS_MAX {
-                ends.advance(Phase::Ending);
-            }
+        let ends = Arc::clone(&control);
+        drain_in_polls(&rig, &control, move |poll, queues| match poll {
+            Poll::Drains => ends.notify(0, Notice::QpFailed { port: 0, qpn, event: AsyncEventKind::QpFatal }),
+            Poll::Later if is_flushed => _ = queues.end_send(qpn, Status::WR_FLUSH_ERR),
+            Poll::Later => {}
         });
         lcore.run().unwrap();
         let undelivered = control.with(|progress| progress.undelivered);
@@ -157,11 +145,43 @@ fn a_drain_waits_for_the_work_of_a_port_that_is_down() {
     }
 }
 
+/// The polls of a drain in which a device does something.
+#[derive(Clone, Copy, PartialEq)]
+enum Poll {
+    /// The drain begins.
+    Drains,
+    /// The lcore has been draining for a while.
+    Later,
+}
+
+/// Makes a run drain after some polls of the device, and end once it is quiet, or after more than
+/// any drain takes.
+fn drain_in_polls(rig: &Rig, control: &Arc<Control>, mut at: impl FnMut(Poll, &mut Queues) + Send + 'static) {
+    const POLLS_MAX: usize = 5_000;
+    let (ends, time, mut quiet, mut polls) = (Arc::clone(control), rig.time.clone(), None, 0);
+    rig.script.on_poll(move |queues| {
+        polls += 1;
+        let read = |lcore: usize| ends.pulses[lcore].read();
+        match polls {
+            3 => {
+                ends.advance(Phase::Draining);
+                at(Poll::Drains, queues);
+            }
+            4 => quiet = Some(Quiet::new(1, read)),
+            50 => at(Poll::Later, queues),
+            _ => {}
+        }
+        time.pass(1_000_000);
+        if quiet.as_mut().is_some_and(|quiet| quiet.look(read)) || polls > POLLS_MAX {
+            ends.advance(Phase::Ending);
+        }
+    });
+}
+
 /// Three sends are out as the drain begins, none of them signaled, and their peer has them late or
 /// never. Regression: the run said that it was drained.
 #[test]
 fn a_drain_waits_for_sends_that_are_not_signaled() {
-    const POLLS_MAX: usize = 5_000;
     for arrives in [true, false] {
         let rig = Rig::new(8);
         let source = rig.source();
@@ -181,20 +201,8 @@ fn a_drain_waits_for_sends_that_are_not_signaled() {
             let mut packet = lcore.state.ctx.caches[0].get().unwrap();
             assert!(packet.set_len(8) && lcore.state.ctx.sinks[1].push(packet));
         }
-        let (ends, time, mut quiet, mut polls) = (Arc::clone(&control), rig.time.clone(), None, 0);
-        rig.script.on_poll(move |queues| {
-            polls += 1;
-            let read = |lcore: usize| ends.pulses[lcore].read();
-            match polls {
-                3 => ends.advance(Phase::Draining),
-                4 => quiet = Some(Quiet::new(1, read)),
-                50 if arrives => while queues.end_send(qpn, Status::SUCCESS).is_some() {},
-                _ => {}
-            }
-            time.pass(1_000_000);
-            if quiet.as_mut().is_some_and(|quiet| quiet.look(read)) || polls > POLLS_MAX {
-                ends.advance(Phase::Ending);
-            }
+        drain_in_polls(&rig, &control, move |poll, queues| {
+            while poll == Poll::Later && arrives && queues.end_send(qpn, Status::SUCCESS).is_some() {}
         });
         lcore.run().unwrap();
         let undelivered = control.with(|progress| progress.undelivered);
