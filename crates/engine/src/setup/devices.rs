@@ -29,20 +29,6 @@ pub(crate) struct Opened {
     pub(crate) gid_index: u8,
 }
 
-impl Opened {
-    /// The distance between two signaled sends of a port that asks for `every_wr`.
-    pub(crate) fn signal_every(&self, transport: Transport, every_wr: u32) -> u32 {
-        signal_every(transport, every_wr, self.attr.max_mw)
-    }
-}
-
-/// Like [`Opened::signal_every`], on a device with this many memory windows. Without any, no marker
-/// can go behind the last sends of RC (`QueuePair::post_end_marker`): each send is signaled, so
-/// that the end of a run can wait for it.
-fn signal_every(transport: Transport, every_wr: u32, windows: u32) -> u32 {
-    if transport == Transport::Rc && windows == 0 { 1 } else { every_wr.max(1) }
-}
-
 /// The devices, by their ids in the plan.
 #[derive(Debug)]
 pub(crate) struct Devices(Vec<Opened>);
@@ -327,18 +313,4 @@ fn open_pool(
         source: source.into(),
     })?;
     Ok(made)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn without_a_marker_for_the_last_sends_each_send_of_rc_is_signaled() {
-        for (transport, windows, expected) in
-            [(Transport::Rc, 0, 1), (Transport::Rc, 1, 32), (Transport::Uc, 0, 32), (Transport::Ud, 0, 32)]
-        {
-            assert_eq!(signal_every(transport, 32, windows), expected, "{transport:?} {windows}");
-        }
-    }
 }

@@ -214,8 +214,7 @@ impl LcoreBuilder<'_> {
             qp.keep_memory(&keep).map_err(|source| refused(self.plan, port)(source.into()))?;
         }
         qps.keep_like(id, &qp);
-        let every_wr = self.devices[port.device].signal_every(port.transport, port.signal_every_wr);
-        let mut sending = self.sending(port, every_wr, sinks, queue);
+        let mut sending = self.sending(port, port.signal_every_wr, sinks, queue);
         if let Some(sending) = &mut sending {
             sending.know_peers(datagrams(self.plan, port, &self.devices[port.device], self.control)?);
         }
@@ -262,7 +261,7 @@ impl LcoreBuilder<'_> {
             let depth_wr = if srq.is_some() { connections.rx_shared_wr } else { port.rx_depth_wr };
             let receiving = self.receiving(port, lcore, sinks, depth_wr);
             let receiving = receiving.map(|queue| ManyReceiving::new(srq, queue, burst, connections.max as usize));
-            let sending = self.sending(port, every_of(port, connections, device), sinks, queue);
+            let sending = self.sending(port, every_of(port, connections), sinks, queue);
             let most_wr = connections.tx_shared_wr as usize;
             let sending = sending.map(|half| ManySending::new(half, most_wr, port.batch_packets as usize));
             (receiving, sending)

@@ -16,7 +16,7 @@ use crate::errors::error::{EngineError, place, system};
 use crate::errors::guarded::Guarded;
 use crate::idle::wake_set::CqSource;
 use crate::ports::multi_port::{ManyReceiving, ManySending, MultiPort, MultiPortSpec, signal_every};
-use crate::setup::devices::{Devices, Opened, provider};
+use crate::setup::devices::{Devices, provider};
 use crate::setup::queue_pairs::{listen, local_port, own_address, spec};
 use crate::setup::stages::Acceptors;
 use crate::stats::counter::Shared;
@@ -52,9 +52,8 @@ pub(crate) struct Apart {
 }
 
 /// The distance between two signaled sends.
-pub(crate) fn every_of(port: &Port, connections: &Connections, device: &Opened) -> u32 {
-    let every_wr = device.signal_every(port.transport, port.signal_every_wr);
-    signal_every(every_wr, connections.tx_shared_wr, connections.max)
+pub(crate) fn every_of(port: &Port, connections: &Connections) -> u32 {
+    signal_every(port.signal_every_wr, connections.tx_shared_wr, connections.max)
 }
 
 impl<'a> ManyPorts<'a> {
@@ -85,7 +84,7 @@ impl<'a> ManyPorts<'a> {
             };
             let spec = QpSpec {
                 srq: srq.as_ref(),
-                signal_every_wr: every_of(port, connections, device),
+                signal_every_wr: every_of(port, connections),
                 // A doorbell page of the device for each connection would soon exhaust them.
                 thread_domain: false,
                 ..spec(port, device, source, tag as u16)

@@ -238,7 +238,7 @@ pub(super) fn spec<'a>(port: &verbline_plan::Port, device: &Opened, source: &'a 
         rx_depth_wr: port.rx_depth_wr,
         max_send_sge: port.max_sge,
         max_inline_bytes: if port.tx_depth_wr > 0 { port.inline_bytes } else { 0 },
-        signal_every_wr: device.signal_every(port.transport, port.signal_every_wr),
+        signal_every_wr: port.signal_every_wr.max(1),
         tag,
         solicited: port.solicited,
         // Only its lcore posts to it: the driver may leave out its locks.

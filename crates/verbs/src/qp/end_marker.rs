@@ -5,11 +5,15 @@
 //! (ibv_bind_mw(3) with a length of 0). A device carries it out by itself and sends no packet for
 //! it. Completions of a send queue come in the order of its posts: that of the marker comes once
 //! all sends before it are done, which on RC means acknowledged.
+//!
+//! The software RNIC takes it. A kernel device's library may not: that of rdma_rxe (rdma-core 44)
+//! reads the region of every bind, also where there is none, and the program crashes.
 
 use std::ptr;
 
 use rdma_sys::{bind_mw_t, ibv_mw_bind_info};
 
+use crate::device::provider::Provider;
 use crate::errno::VerbError;
 use crate::memory::window::WindowKind;
 use crate::qp::QueuePair;
@@ -33,26 +37,36 @@ pub enum MarkerError {
         /// The reason.
         stop: PostStop,
     },
-    /// Only a connected QP binds windows.
-    #[error("QP {qpn:#x} is a {transport} QP; only RC and UC carry out a marker behind their sends")]
-    NotConnected {
+    /// Only a connected QP of the software RNIC takes one.
+    #[error(
+        "QP {qpn:#x} is a {transport} QP of a {provider} device; only RC and UC of the software RNIC take a marker \
+         behind their sends"
+    )]
+    NotTaken {
         /// The QP.
         qpn: u32,
         /// Its transport.
         transport: Transport,
+        /// The kind of its device.
+        provider: Provider,
     },
 }
 
 impl QueuePair {
+    /// Whether the QP takes a [marker](Self::post_end_marker).
+    pub fn takes_end_marker(&self) -> bool {
+        matches!(self.transport(), Transport::Rc | Transport::Uc) && self.keep().pd.provider() == Provider::Soft
+    }
+
     /// Posts a signaled marker behind all sends. It takes a send's place in the queue. Returns the
     /// [`Completion::wr_id`](crate::Completion::wr_id) of its completion, which
     /// [`QueuePair::send_done`] takes like a send's.
     ///
     /// The first marker allocates a memory window, which the QP keeps.
     pub fn post_end_marker(&mut self) -> Result<u64, MarkerError> {
-        let (qpn, transport) = (self.qpn(), self.transport());
-        if !matches!(transport, Transport::Rc | Transport::Uc) {
-            return Err(MarkerError::NotConnected { qpn, transport });
+        let (qpn, transport, provider) = (self.qpn(), self.transport(), self.keep().pd.provider());
+        if !self.takes_end_marker() {
+            return Err(MarkerError::NotTaken { qpn, transport, provider });
         }
         if !self.may_send() {
             return Err(MarkerError::Refused { qpn, stop: PostStop::NotReady(self.state) });

@@ -285,6 +285,7 @@ fn what_a_window_may_be_bound_to_stays_until_that_is_known() {
 
 #[test]
 fn a_marker_behind_sends_is_done_once_the_peer_has_them_and_not_before() {
+    only_soft!("the library of rdma_rxe crashes for a bind without a region");
     let (mut a, mut b) = pair(&Options { signal_every_wr: 16, ..Options::new(Transport::Rc) });
     for times in 0..2 {
         (0..3).for_each(|_| a.send(b"unsignaled"));
@@ -311,5 +312,5 @@ fn a_marker_behind_sends_is_done_once_the_peer_has_them_and_not_before() {
 #[test]
 fn only_a_connected_queue_pair_has_a_marker_behind_its_sends() {
     let (mut a, _b) = pair(&Options::new(Transport::Ud));
-    assert!(a.qp.post_end_marker().unwrap_err().to_string().contains("only RC and UC"));
+    assert!(a.qp.post_end_marker().unwrap_err().to_string().contains("only RC and UC of the software RNIC"));
 }
