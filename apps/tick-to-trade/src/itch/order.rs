@@ -5,6 +5,7 @@
 //! field that the type does not have is masked to 0.
 
 use super::check::check;
+use super::view::SIDES;
 use super::{
     AddOrder, AddOrderMpid, ItchError, LEN_BYTES, OrderCancel, OrderDelete, OrderExecuted, OrderExecutedWithPrice,
     OrderReplace, Side,
@@ -136,13 +137,25 @@ const LAYOUTS: [Layout; 256] = {
             new_at,
             shares_at,
             price_at,
-            side_at: if is_add { 19 } else { 0 },
+            side_at: if is_add { side_at(tag) } else { 0 },
             side_mask: is_add as u8,
         };
         i += 1;
     }
     table
 };
+
+/// The offset of the buy/sell indicator of a message with a side; 0 for others.
+const fn side_at(tag: u8) -> u8 {
+    let mut i = 0;
+    while i < SIDES.len() {
+        if SIDES[i].0 == tag {
+            return SIDES[i].1;
+        }
+        i += 1;
+    }
+    0
+}
 
 #[cfg(test)]
 mod tests {
