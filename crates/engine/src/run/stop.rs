@@ -35,8 +35,8 @@ pub const STOP_LIMIT: Duration = Duration::from_secs(10);
 const EVENTS_LIMIT: Duration = Duration::from_secs(1);
 
 /// The interval at which the owner reads the lcores' pulses. Also the least time for which a run
-/// must have been quiet: unsignaled sends of UC and UD cannot be waited for, but are long on the
-/// wire by then.
+/// must have been quiet: unsignaled sends of UC and UD, and those of RC on a kernel device, cannot
+/// be waited for, but are long on the wire by then.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// The reason why [`Running::wait`](crate::Running::wait) returned.

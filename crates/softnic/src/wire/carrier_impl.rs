@@ -56,13 +56,12 @@ impl Carrier for Wire {
         let port = if is_reliable { inner.outbox.peers.join(addresses.destination(), new) } else { own.port() };
         let made = queue_pair::open(qp, addresses, port);
         let is_added = made.is_some_and(|made| inner.queue_pairs.add(qp, made, port));
-        if !is_added {
-            inner.leave_peer(port);
-        }
         if is_added {
             // Release, as in `modify`. No queue pair of this process expects this word; nothing is
             // taken in while the lock is held.
             qp.inbound.accept.store(NOT_ESTABLISHED, Ordering::Release);
+        } else {
+            inner.leave_peer(port);
         }
         is_added
     }

@@ -68,7 +68,7 @@ impl Outbox {
     /// Adds the datagram whose `len` bytes were written to the room, without pad and checksum.
     pub(crate) fn add(&mut self, route: &Route, len: usize) {
         let (first, bytes) = (self.used, sealed_bytes(len));
-        let socket = self.peers.of(route);
+        let socket = self.peers.of(route.source_port);
         let to = SocketAddr::new(route.addresses.destination(), self.port);
         let way = Way { to, traffic_class: route.traffic_class, socket };
         let ip_id = match self.runs.last_mut() {

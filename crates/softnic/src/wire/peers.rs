@@ -14,7 +14,6 @@ use crate::wire::socket::Link;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
-use verbline_roce::wire::Route;
 
 /// The most of them: `OF_PEERS` in the plan's sum of descriptors.
 const PEERS_MAX: usize = 16;
@@ -92,11 +91,9 @@ impl Peers {
         peer.is_none_or(|peer| peer.socket.to() == to)
     }
 
-    /// The socket for a queue pair's datagram; `None`: the link's own.
-    pub(super) fn of(&self, route: &Route) -> Option<usize> {
-        let is_it = |peer: &Peer| peer.socket.port() == route.source_port && !peer.is_given_up;
-        let found = if route.source_port == self.own.port() { None } else { self.all.iter().position(is_it) };
-        found.filter(|at| self.all[*at].socket.to() == route.addresses.destination())
+    /// The socket for a datagram, by its queue pair's port; `None`: the link's own.
+    pub(super) fn of(&self, port: u16) -> Option<usize> {
+        self.all.iter().position(|peer| peer.socket.port() == port && !peer.is_given_up)
     }
 
     #[cfg(test)]
