@@ -44,6 +44,12 @@ pub(crate) enum RunError {
     Callgrind(#[from] CallgrindError),
     #[error("the page's plots: {0}")]
     Plot(String),
+    #[error("interrupted")]
+    Interrupted,
+    #[error("not measured: {rows}")]
+    Missed { rows: String },
+    #[error("no signal can be waited for: {0}")]
+    Signals(io::Error),
 }
 
 impl RunError {

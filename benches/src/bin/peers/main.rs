@@ -32,6 +32,8 @@ mod wires;
 mod wrap;
 
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use clap::Parser;
 
@@ -40,6 +42,7 @@ use contender::Contender;
 use error::RunError;
 use group::Group;
 use markdown::Results;
+use measure::Measured;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -66,27 +69,44 @@ fn compare(arguments: &Arguments) -> Result<(), RunError> {
         print!("{}", Results::stored(path)?.page(arguments.table));
         return Ok(());
     }
-    let (groups, omitted) = (arguments.table.groups(), arguments.table.omitted());
+    let groups = arguments.table.groups();
     let chosen: Vec<&Group> = groups.iter().filter(|group| group.has(arguments.rows())).collect();
     group::check_names(&groups, arguments.rows())?;
     let contenders: Vec<&Contender> = chosen.iter().flat_map(|group| &group.contenders).collect();
     machine::provide(&contenders)?;
-    let mut results = Vec::new();
-    for group in chosen {
-        results.extend(measure::measure(group, arguments.rounds, arguments.rows())?);
+    let measured = measure::all(&chosen, arguments.rounds, arguments.rows(), &*interrupted()?);
+    if !measured.results.is_empty() {
+        show(arguments, &measured)?;
     }
-    let machine = machine::describe();
+    measured.whole()
+}
+
+/// Prints the rows, and which are missing.
+fn show(arguments: &Arguments, measured: &Measured) -> Result<(), RunError> {
+    let (results, machine) = (&measured.results, machine::describe());
+    let missed = measured.missed.iter().map(|(row, why)| (*row, why.as_str()));
+    let omitted: Vec<(&str, &str)> = arguments.table.omitted().iter().copied().chain(missed).collect();
     if let Some(path) = &arguments.html {
-        let page = page::page(&results, &machine)?;
+        let page = page::page(results, &machine)?;
         std::fs::write(path, page).map_err(|source| RunError::File { path: path.clone(), source })?;
         eprintln!("peers: wrote {}", path.display());
     }
     if arguments.json {
-        println!("{}", table::json(&results, omitted, &machine));
+        println!("{}", table::json(results, &omitted, &machine));
     } else if arguments.markdown {
-        print!("{}", Results::new(&results, omitted, &machine)?.page(arguments.table));
+        print!("{}", Results::new(results, &omitted, &machine)?.page(arguments.table));
     } else {
-        println!("{}", table::text(&results, omitted, &machine, wrap::columns()));
+        println!("{}", table::text(results, &omitted, &machine, wrap::columns()));
     }
     Ok(())
+}
+
+/// Becomes true when a person wants the rows so far. A second signal ends the process at once.
+fn interrupted() -> Result<Arc<AtomicBool>, RunError> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        let ends = signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&flag));
+        ends.and_then(|_| signal_hook::flag::register(signal, Arc::clone(&flag))).map_err(RunError::Signals)?;
+    }
+    Ok(flag)
 }

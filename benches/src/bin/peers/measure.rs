@@ -1,5 +1,7 @@
 //! The rounds: every contender of a group in turn, again and again, and the resulting rows.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use serde_json::{Map, Value, json};
 use verbline_benches::Figures;
 use verbline_benches::figures::median;
@@ -11,14 +13,65 @@ use crate::error::RunError;
 use crate::group::{Group, Plot, asked_for};
 use crate::row::{Row, RowResult, Source, rounded};
 
+/// The rows of a run, and those that it was to measure and did not.
+#[derive(Default)]
+pub(crate) struct Measured {
+    pub(crate) results: Vec<RowResult>,
+    /// The rows' names, each with the reason.
+    pub(crate) missed: Vec<(&'static str, String)>,
+}
+
+impl Measured {
+    /// Fails if a row was not measured.
+    pub(crate) fn whole(&self) -> Result<(), RunError> {
+        if self.missed.is_empty() {
+            return Ok(());
+        }
+        let rows: Vec<&str> = self.missed.iter().map(|(row, _)| *row).collect();
+        Err(RunError::Missed { rows: rows.join(", ") })
+    }
+}
+
+/// Measures the groups' rows with these names, or all, one group after another. A group that fails
+/// costs its own rows; an interruption, those of all groups that have not ended.
+pub(crate) fn all(groups: &[&Group], rounds: u32, names: &[String], interrupted: &AtomicBool) -> Measured {
+    let is_interrupted = || interrupted.load(Ordering::Relaxed);
+    let mut measured = Measured::default();
+    for (before, group) in groups.iter().enumerate() {
+        let why = if is_interrupted() {
+            "interrupted before".to_owned()
+        } else {
+            eprintln!("peers: {} of {}: {}", before + 1, groups.len(), group.name);
+            match measure(group, rounds, names, interrupted) {
+                Ok(results) => {
+                    measured.results.extend(results);
+                    continue;
+                }
+                // Ctrl-C ends the contender as well, whose failure says nothing.
+                Err(_) if is_interrupted() => "interrupted meanwhile".to_owned(),
+                Err(error) => {
+                    eprintln!("peers: {} was not measured: {error}", group.name);
+                    error.to_string().lines().next().unwrap_or_default().to_owned()
+                }
+            }
+        };
+        let rows = group.rows.iter().filter(|row| asked_for(row, names));
+        measured.missed.extend(rows.map(|row| (row.name, why.clone())));
+    }
+    measured
+}
+
 /// Runs a group for this many rounds, or fewer if the group needs no more. Returns its rows with
 /// these names, or all.
-pub(crate) fn measure(group: &Group, rounds: u32, names: &[String]) -> Result<Vec<RowResult>, RunError> {
+fn measure(group: &Group, rounds: u32, names: &[String], interrupted: &AtomicBool) -> Result<Vec<RowResult>, RunError> {
     let count = group.rounds.unwrap_or(rounds).min(rounds);
     let mut rounds: Vec<Vec<Figures>> = Vec::new();
     for round in 1..=count {
         let mut figures = Vec::new();
         for contender in &group.contenders {
+            if interrupted.load(Ordering::Relaxed) {
+                return Err(RunError::Interrupted);
+            }
             eprint!("peers: {} {round}/{count} {:<24}", group.name, contender.name);
             let measured = (contender.run)()?;
             eprintln!(" {}", brief(&measured));
@@ -102,4 +155,54 @@ fn extra(row: &Row, group: &Group, rounds: &[Vec<Figures>]) -> Value {
         return Value::Null;
     }
     json!({ "shares": shares, "ticks_per_s": rounded(at(index, "ticks_per_s")) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::row::Goal;
+    use std::sync::Arc;
+
+    /// A group of one contender, whose row is called as the group.
+    fn group(name: &'static str, run: impl Fn() -> Result<Figures, RunError> + 'static) -> Group {
+        let contender =
+            Contender { name: "ours", commands: Vec::new(), needs: &[], hugepages: false, run: Box::new(run) };
+        let row = Row::new(name, "ns", Source::Figure(0, "ns"), Source::Nobody, Goal::Reported);
+        Group::new(name, vec![contender], vec![row])
+    }
+
+    fn names(measured: &Measured) -> Vec<&str> {
+        measured.results.iter().map(|result| result.row.name).collect()
+    }
+
+    fn five() -> Result<Figures, RunError> {
+        Ok(serde_json::from_str(r#"{"ns": 5.0}"#).unwrap())
+    }
+
+    #[test]
+    fn a_group_that_fails_costs_its_own_rows() {
+        let fails = || Err(RunError::unreadable("perf", "figures", "none"));
+        let groups = [group("first", five), group("second", fails), group("third", five)];
+        let measured = all(&groups.each_ref(), 3, &[], &AtomicBool::new(false));
+        assert_eq!(names(&measured), ["first", "third"]);
+        assert_eq!(measured.missed, [("second", "`perf` printed no figures:".to_owned())]);
+        assert_eq!(measured.whole().unwrap_err().to_string(), "not measured: second");
+    }
+
+    #[test]
+    fn an_interruption_keeps_the_rows_of_groups_that_have_ended() {
+        let flag = Arc::new(AtomicBool::new(false));
+        let interrupts = {
+            let flag = Arc::clone(&flag);
+            move || {
+                flag.store(true, Ordering::Relaxed);
+                five()
+            }
+        };
+        let groups = [group("first", five), group("second", interrupts), group("third", five)];
+        let measured = all(&groups.each_ref(), 3, &[], &flag);
+        assert_eq!(names(&measured), ["first"]);
+        let why = [("second", "interrupted meanwhile"), ("third", "interrupted before")];
+        assert_eq!(measured.missed, why.map(|(row, why)| (row, why.to_owned())));
+    }
 }
