@@ -40,7 +40,7 @@ impl Keys for NamespaceSettings {
             .unit("bytes")
             .optional("it is there"),
         AppKey::flag("page_cache", "the file goes through the page cache; else past it, where it can").or_flag(false),
-        AppKey::integer("null_bytes", 0..=i64::MAX as u64, "nothing is kept: so long, and reads as whatever there is")
+        AppKey::integer("null_bytes", 0..=i64::MAX as u64, "nothing is kept: so long, and reads as zeros")
             .unit("bytes")
             .optional("none"),
         AppKey::integer("block_bytes", 0..=u32::MAX as u64, "a block's data: 512, 1024, 2048 or 4096")

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use crate::request::{Done, Fault, Request};
+use crate::request::{Done, Fault, Op, Request};
 use crate::store::{Geometry, Store};
 
 /// Requests that are done, and are handed out by the next polls.
@@ -58,7 +58,8 @@ pub(crate) fn hand_out(from: &mut VecDeque<Done>, to: &mut Vec<Done>) -> usize {
 }
 
 /// A store that keeps nothing, which shows what the path around a store costs. Writes are dropped,
-/// and reads leave the packet as it is. Everything is done at the next poll.
+/// and all blocks read as zeros: a packet may hold another's data from its use before. Everything
+/// is done at the next poll.
 #[derive(Debug)]
 pub struct NullStore {
     geometry: Geometry,
@@ -85,7 +86,13 @@ impl Store for NullStore {
     }
 
     fn submit(&mut self, requests: &mut VecDeque<Request>) -> usize {
-        self.answers.submit(requests, |request| self.geometry.extent(request).map(drop))
+        self.answers.submit(requests, |request| {
+            self.geometry.extent(request)?;
+            if let (Op::Read, Some(packet)) = (request.op, &mut request.packet) {
+                packet.data_mut().fill(0);
+            }
+            Ok(())
+        })
     }
 
     fn poll(&mut self, done: &mut Vec<Done>) -> usize {

@@ -98,6 +98,17 @@ fn what_does_not_fit_waits_and_what_is_wrong_comes_back() {
     }
 }
 
+/// Regression: reads of a store that keeps nothing left the packet as it was, so that it showed the
+/// data of its last use.
+#[test]
+fn a_store_that_keeps_nothing_shows_no_data_of_others() {
+    let cache = pool(4, 1024).cache(4);
+    let mut store = NullStore::new(Geometry::of_bytes(8 * 512, 512).unwrap(), 2);
+    assert!(one(&mut store, Request::write(3, 2, filled(&cache, 1024, 7), true, 0)).result.is_ok());
+    let read = one(&mut store, Request::read(3, 2, filled(&cache, 1024, 9), 0));
+    assert!(read.packet.unwrap().data() == [0; 1024]);
+}
+
 #[test]
 fn blocks_have_sizes_that_exist() {
     for block_bytes in [0, 1, 8, 256, 264, 513, 3 * 512, 3 * 512 + 8, 528, 131_072, 131_080, u32::MAX] {
