@@ -92,6 +92,8 @@ pub struct Controller {
 
 /// SGLs: without alignment, keyed, and with an offset in the capsule.
 const SGLS: u32 = 0x0010_0005;
+/// CTRATT: host identifiers of 128 bits, the only ones that fabrics have.
+const LONG_HOST_IDS: u32 = 1;
 /// Commands of 64 bytes, responses of 16.
 const SQES: u8 = 0x66;
 const CQES: u8 = 0x44;
@@ -110,6 +112,7 @@ impl Controller {
         put(page, 78, &self.cntlid.to_le_bytes());
         put(page, 80, &self.version.to_le_bytes());
         put(page, 92, &self.async_events.to_le_bytes());
+        put(page, 96, &LONG_HOST_IDS.to_le_bytes()); // CTRATT.
         page[111] = match self.kind {
             ControllerType::Io => 1,
             ControllerType::Discovery => 2,

@@ -55,6 +55,7 @@ fn a_flush_is_as_identify_says() {
     let identify = identify.with([cns::CONTROLLER.into(), 0, 0, 0, 0, 0]);
     assert!(host.ask(admin, &identify).status.is_success());
     assert_eq!(host.bytes(525, 1), [0b101], "VWC");
+    assert_eq!(host.bytes(96, 4), [1, 0, 0, 0], "CTRATT: host identifiers have 128 bits, as in Connect");
     let every = Command { nsid: u32::MAX, ..Command::new(opcode::io::FLUSH, 0, Sgl::NONE) };
     let answer = host.ask(io, &every);
     assert!(answer.status.is(Status::INVALID_NAMESPACE), "{answer:?}");
