@@ -303,7 +303,7 @@ impl Initiator {
 
     fn record(&mut self, way: usize, began_ns: Tick, out: &Outputs<'_>) {
         if let Some(measured) = self.measured.as_mut() {
-            measured.latencies.record(way, began_ns, out.now_ns());
+            measured.record(way, began_ns, out.now_ns());
         }
     }
 

@@ -24,7 +24,10 @@ pub(crate) type Results = Parts<Measured>;
 pub(crate) struct Measured {
     pub(crate) latencies: Latencies<{ WAYS.len() }>,
     pub(crate) counts: Counts,
-    pub(crate) block_bytes: u64,
+    /// Bytes of a command's data.
+    block_bytes: u64,
+    /// Bytes of all commands with a latency. Initiators may have commands of several lengths.
+    bytes: u64,
     /// The reasons why it could not go on.
     pub(crate) failures: Vec<String>,
 }
@@ -68,11 +71,18 @@ counts! {
 impl Measured {
     pub(crate) fn new(stage: &StageContext<'_>, block_bytes: u64) -> Result<Measured, StageError> {
         let (latencies, failures) = (Latencies::new(stage, WAYS)?, Vec::with_capacity(4));
-        Ok(Measured { latencies, counts: Counts::default(), block_bytes, failures })
+        Ok(Measured { latencies, counts: Counts::default(), block_bytes, bytes: 0, failures })
+    }
+
+    /// Records a read or write that was answered well.
+    pub(crate) fn record(&mut self, way: usize, began_ns: Tick, now_ns: Tick) {
+        self.latencies.record(way, began_ns, now_ns);
+        self.bytes += self.block_bytes;
     }
 
     fn add(&mut self, other: &Measured) {
         self.latencies.add(&other.latencies);
+        self.bytes += other.bytes;
         self.counts.add(&other.counts);
         self.failures.extend(other.failures.iter().cloned());
     }
@@ -102,7 +112,7 @@ fn unmeasured(answered: u64) -> String {
 impl Measured {
     fn show(&self, outcome: &mut Outcome) {
         let (commands, iops) = (self.latencies.len(), self.latencies.per_second());
-        let mib = iops * self.block_bytes as f64 / f64::from(1 << 20);
+        let mib = iops * self.bytes as f64 / commands.max(1) as f64 / f64::from(1 << 20);
         outcome.json.insert("iops".into(), json!(iops));
         outcome.json.insert("mib_per_second".into(), json!(mib));
         let (number, rate) = (count(commands), count(iops as u64));

@@ -81,6 +81,11 @@ fn assert_verified(shown: &Finished) {
     assert_eq!((&json["packets"]["held"], &json["drained"]), (&0.into(), &true.into()), "{shown}");
     assert_eq!(json["counts"]["connected"].as_u64(), Some(3), "each initiator connected once: {shown}");
     assert!(json["verified"].as_u64() > Some(0), "{shown}");
+    // Regression: each command counted as long as those of one of the initiators.
+    let [mib, iops] = ["mib_per_second", "iops"].map(|key| json[key].as_f64().expect("a rate"));
+    let mean_bytes = mib * f64::from(1 << 20) / iops;
+    let is_of_one = [4096.0, 8192.0, 16_384.0].iter().any(|bytes| (mean_bytes - bytes).abs() < 1.0);
+    assert!(!is_of_one && (4096.0..16_384.0).contains(&mean_bytes), "{mean_bytes} bytes a command: {shown}");
     let stages = json["stages"].as_array().expect("stages");
     let target = stages.iter().find(|stage| stage["name"] == "target").expect("the target");
     let counters = target["counters"].as_array().expect("counters");
