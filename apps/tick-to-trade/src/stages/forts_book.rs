@@ -10,7 +10,9 @@ use super::arbiter::Mark;
 use super::settings::{INSTRUMENTS_MAX, MoexSettings};
 use super::tally::{FortsTally, Home, Tally};
 use super::update::{UPDATE_LEN_BYTES, Update, Updates};
-use crate::fast::{BooksSpec, Decoder, EntryOutcome, FortsBooks, Message, MessageKind, SnapshotOutcome, Trust};
+use crate::fast::{
+    BooksSpec, Decoder, EntryOutcome, EntryType, FortsBooks, Message, MessageKind, SnapshotOutcome, Trust,
+};
 use crate::framing::split_preamble;
 use crate::itch::{Side, Symbol};
 use crate::risk::{Quote, Top};
@@ -218,6 +220,11 @@ impl FortsBook {
         self.tally.entries += self.message.entries.len() as u64;
         let entries = std::mem::take(&mut self.message.entries);
         for entry in &entries {
+            if entry.entry_type == EntryType::EmptyBook && entry.security_id.is_none() {
+                // The market is reset: it empties the books of all instruments.
+                self.begin_anew(u64::from(sequence) + 1);
+                continue;
+            }
             let applied = self.books.apply_entry(sequence, entry);
             self.meet();
             if let Ok((index, _)) = applied {

@@ -174,6 +174,32 @@ fn what_waits_is_taken_back_of_a_book_that_is_contradicted() {
     assert_eq!(told(&mut stage), [(0, false, 300)]);
 }
 
+/// Regression: an Empty Book entry that names no instrument, as in a reset of the market, was
+/// counted as a contradiction, and all books were held to be right.
+#[test]
+fn a_reset_of_the_market_leaves_no_book_right_before_a_snapshot_of_after_it() {
+    let mut stage = stage(&[10, 11]);
+    increment(&mut stage, 1, LIVE, bid(Action::New, 10, 1, 100));
+    increment(&mut stage, 2, LIVE, bid(Action::New, 11, 1, 200));
+    let reset = Entry { entry_type: EntryType::EmptyBook, security_id: None, ..Entry::default() };
+    increment(&mut stage, 3, LIVE, reset);
+    assert!(stage.books.books().iter().all(|book| book.trust() == Trust::Stale));
+    assert_eq!((told(&mut stage), stage.tally.contradictions), (vec![], 0), "what waited is void");
+    increment(&mut stage, 4, LIVE, bid(Action::New, 10, 1, 90));
+    assert_eq!(told(&mut stage), []);
+    for (processed, outcome) in [(2, SnapshotOutcome::TooEarly), (4, SnapshotOutcome::Recovered)] {
+        let entries = vec![bid(Action::New, 10, 1, 90)];
+        let kind = MessageKind::Snapshot;
+        let security_id = Some(10);
+        let snapshot =
+            Message { kind, security_id, rpt_seq: 1, last_msg_seq_num_processed: processed, entries, ..Message::new() };
+        stage.message = snapshot;
+        assert_eq!(stage.compare(), Some(outcome));
+    }
+    increment(&mut stage, 5, LIVE, bid(Action::New, 10, 2, 95));
+    assert_eq!(told(&mut stage), [(0, true, 95)]);
+}
+
 /// Regression: each halted instrument without a book took the place of a book, so that instruments
 /// after the first 1,024 could have none.
 #[test]
