@@ -1,6 +1,7 @@
 //! Full-depth books of several instruments, built from ITCH messages.
 
 mod rebuild;
+mod statuses;
 
 use super::error::BookError;
 use super::ladder::{Ladder, Level, Touched};
@@ -30,8 +31,11 @@ pub struct Change {
     pub side: Side,
     /// Price or shares of the best level of that side changed.
     pub top: bool,
-    /// Price in 1/10 000 dollar and shares, if it was an execution.
+    /// Price in 1/10 000 dollar and shares, if it was a trade, in the book or beside it (`P`, `Q`).
+    /// Executions that are not printable are none.
     pub execution: Option<(u32, u32)>,
+    /// An earlier trade was broken: the price of the last one may be void.
+    pub is_broken: bool,
 }
 
 /// One instrument's book.
@@ -39,6 +43,10 @@ pub struct Book {
     locate: u16,
     symbol: Symbol,
     trading_state: u8,
+    /// The exchange alone has halted it (`h`).
+    is_halted: bool,
+    /// The exchange takes no more orders today.
+    is_over: bool,
     /// Bids, asks. Sides come at random, so an index picks the side, not a branch.
     ladders: [Ladder; 2],
 }
@@ -54,9 +62,10 @@ impl Book {
         self.symbol
     }
 
-    /// Whether the last trading action (`H`) was `T`.
+    /// Whether the last trading action (`H`) was `T`, the exchange itself has not halted the
+    /// instrument, and still takes orders.
     pub fn is_trading(&self) -> bool {
-        self.trading_state == b'T'
+        self.trading_state == b'T' && !self.is_halted && !self.is_over
     }
 
     /// The best level of a side.
@@ -98,6 +107,8 @@ pub struct OrderBooks {
     spare: Vec<Book>,
     orders: OrderTable,
     levels: LevelNames,
+    /// The exchange takes no more orders today.
+    is_over: bool,
 }
 
 impl BookSpec {
@@ -125,6 +136,8 @@ impl OrderBooks {
                 locate: 0,
                 symbol: Symbol([b' '; 8]),
                 trading_state: b' ',
+                is_halted: false,
+                is_over: false,
                 ladders: [Ladder::new(Side::Buy, levels), Ladder::new(Side::Sell, levels)],
             })
             .collect();
@@ -135,6 +148,7 @@ impl OrderBooks {
             spare,
             orders: OrderTable::new(spec.orders as usize),
             levels: names,
+            is_over: false,
         }
     }
 
@@ -209,25 +223,6 @@ impl OrderBooks {
         }
     }
 
-    #[cold]
-    fn apply_other(&mut self, message: &Message<'_>) -> Result<Option<Change>, BookError> {
-        match message {
-            Message::StockDirectory(m) => self.announce(m.stock_locate(), m.stock())?,
-            Message::TradingAction(m) => {
-                let index = self.by_locate[usize::from(m.stock_locate())];
-                if let Some(book) = self.books.get_mut(usize::from(index)) {
-                    let was_trading = book.is_trading();
-                    book.trading_state = m.trading_state();
-                    let is_halted = was_trading && !book.is_trading();
-                    let halted = Change { book: index, side: Side::Buy, top: true, execution: None };
-                    return Ok(is_halted.then_some(halted));
-                }
-            }
-            _ => {}
-        }
-        Ok(None)
-    }
-
     #[inline]
     fn add(&mut self, order: &OrderMessage) -> Result<Change, BookError> {
         let OrderMessage { reference, stock_locate: locate, .. } = *order;
@@ -284,7 +279,7 @@ impl OrderBooks {
         let ladder = self.books[usize::from(index)].ladder_mut(side);
         let execution = match order.action {
             OrderAction::Execute => Some((ladder.price_e4(place), shares)),
-            OrderAction::ExecuteAtPrice => Some((order.price_e4, shares)),
+            OrderAction::ExecuteAtPrice if order.is_printable => Some((order.price_e4, shares)),
             _ => None,
         };
         let change = if shares == have {
@@ -339,21 +334,6 @@ impl OrderBooks {
         let touched = self.books[usize::from(index)].ladder_mut(side).remove(place, shares);
         change(index, side, touched)
     }
-
-    /// Opens a book for an announced instrument. A known locate code keeps its book: the directory
-    /// is repeated during the day.
-    fn announce(&mut self, locate: u16, symbol: Symbol) -> Result<(), BookError> {
-        if let Some(index) = self.by_locate(locate) {
-            self.books[usize::from(index)].symbol = symbol;
-            return Ok(());
-        }
-        let Some(book) = self.spare.pop() else {
-            return Err(BookError::InstrumentsFull { locate, limit: self.spec.instruments });
-        };
-        self.by_locate[usize::from(locate)] = self.books.len() as u16;
-        self.books.push(Book { locate, symbol, ..book });
-        Ok(())
-    }
 }
 
 /// The name of a level in 32 bits: the book, the side, and the level's place in that ladder.
@@ -390,5 +370,5 @@ impl LevelNames {
 
 #[inline]
 fn change(book: u16, side: Side, touched: Touched) -> Change {
-    Change { book, side, top: touched.top, execution: None }
+    Change { book, side, top: touched.top, execution: None, is_broken: false }
 }

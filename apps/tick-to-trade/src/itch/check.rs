@@ -12,14 +12,13 @@ pub const MESSAGE_LEN_BYTES_MIN: usize = 12;
 pub const LEN_BYTES: [u8; 256] = with_lengths(with_lengths([0; 256], LENGTHS), &ADMINISTRATIVE);
 
 /// The type byte and length of messages without a view.
-const ADMINISTRATIVE: [(u8, usize); 9] = [
+const ADMINISTRATIVE: [(u8, usize); 8] = [
     (b'Y', 20), // Reg SHO restriction
     (b'L', 26), // market participant position
     (b'V', 35), // market-wide circuit breaker decline levels
     (b'W', 12), // market-wide circuit breaker status
     (b'K', 28), // IPO quoting period
     (b'J', 35), // limit up/limit down auction collar
-    (b'h', 21), // operational halt
     (b'N', 20), // retail price improvement
     (b'O', 48), // direct listing with capital raise
 ];

@@ -5,8 +5,9 @@
 //! zeros, as the specification pads them.
 
 use super::{
-    AddOrder, AddOrderMpid, BrokenTrade, CrossTrade, Imbalance, OrderCancel, OrderDelete, OrderExecuted,
-    OrderExecutedWithPrice, OrderReplace, Side, StockDirectory, Symbol, SystemEvent, Trade, TradingAction,
+    AddOrder, AddOrderMpid, BrokenTrade, CrossTrade, Imbalance, OperationalHalt, OrderCancel, OrderDelete,
+    OrderExecuted, OrderExecutedWithPrice, OrderReplace, Side, StockDirectory, Symbol, SystemEvent, Trade,
+    TradingAction,
 };
 
 /// The common header of all messages, after the type.
@@ -45,6 +46,14 @@ pub fn trading_action(out: &mut [u8], header: Header, stock: Symbol, trading_sta
     put(m, 11, stock.0);
     m[19] = trading_state;
     put(m, 20, *b"     ");
+    Some(m.len())
+}
+
+/// `h`.
+pub fn operational_halt(out: &mut [u8], header: Header, stock: Symbol, market: u8, action: u8) -> Option<usize> {
+    let m = start::<{ OperationalHalt::LEN_BYTES }>(out, OperationalHalt::TAG, header)?;
+    put(m, 11, stock.0);
+    (m[19], m[20]) = (market, action);
     Some(m.len())
 }
 

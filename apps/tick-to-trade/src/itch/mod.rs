@@ -18,8 +18,8 @@ pub use check::{ItchError, LEN_BYTES, MESSAGE_LEN_BYTES_MAX, MESSAGE_LEN_BYTES_M
 pub use fields::{Side, Symbol};
 pub use order::{OrderAction, OrderMessage, parse_order};
 pub use view::{
-    AddOrder, AddOrderMpid, BrokenTrade, CrossTrade, Imbalance, Message, OrderCancel, OrderDelete, OrderExecuted,
-    OrderExecutedWithPrice, OrderReplace, Other, StockDirectory, SystemEvent, Trade, TradingAction,
+    AddOrder, AddOrderMpid, BrokenTrade, CrossTrade, Imbalance, Message, OperationalHalt, OrderCancel, OrderDelete,
+    OrderExecuted, OrderExecutedWithPrice, OrderReplace, Other, StockDirectory, SystemEvent, Trade, TradingAction,
 };
 
 impl Message<'_> {

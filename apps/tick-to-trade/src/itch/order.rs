@@ -48,6 +48,9 @@ pub struct OrderMessage {
     pub shares: u32,
     /// The price of the new order or of the execution, in 1/10 000 dollar.
     pub price_e4: u32,
+    /// An execution counts as a trade of its own; false for one that another message reports in
+    /// bulk, as of a cross. True for other messages.
+    pub is_printable: bool,
 }
 
 /// Reads one message, which must fill `bytes`. Returns `None` if it is not about an order in the
@@ -74,6 +77,8 @@ struct Layout {
     price_at: u8,
     side_at: u8,
     side_mask: u8,
+    /// 0 for absent: the type byte of an order's message is never `N`.
+    printable_at: u8,
 }
 
 /// Reads a message that has passed [`check`].
@@ -95,6 +100,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<OrderMessage> {
         new_reference: eight(layout.new_at)? & layout.new_mask,
         shares: four(layout.shares_at)? & layout.shares_mask,
         price_e4: four(layout.price_at)? & layout.price_mask,
+        is_printable: *bytes.get(usize::from(layout.printable_at))? != b'N',
     })
 }
 
@@ -109,6 +115,7 @@ const LAYOUTS: [Layout; 256] = {
         price_at: 0,
         side_at: 0,
         side_mask: 0,
+        printable_at: 0,
     };
     /// A type, its effect, and the offsets of its shares, its price and its new reference; 0 for
     /// absent fields.
@@ -139,11 +146,15 @@ const LAYOUTS: [Layout; 256] = {
             price_at,
             side_at: if is_add { side_at(tag) } else { 0 },
             side_mask: is_add as u8,
+            printable_at: if matches!(action, OrderAction::ExecuteAtPrice) { PRINTABLE_AT } else { 0 },
         };
         i += 1;
     }
     table
 };
+
+/// The offset of the printable indicator of `C`.
+const PRINTABLE_AT: u8 = 31;
 
 /// The offset of the buy/sell indicator of a message with a side; 0 for others.
 const fn side_at(tag: u8) -> u8 {
@@ -174,6 +185,7 @@ mod tests {
             new_reference: 0,
             shares: 0,
             price_e4: 0,
+            is_printable: true,
         };
         Some(match message {
             Message::AddOrder(m) => OrderMessage {
@@ -200,6 +212,7 @@ mod tests {
             Message::OrderExecutedWithPrice(m) => OrderMessage {
                 shares: m.executed_shares(),
                 price_e4: m.execution_price_e4(),
+                is_printable: m.printable() != b'N',
                 ..of(OrderAction::ExecuteAtPrice, m.timestamp_ns(), m.order_reference())
             },
             Message::OrderReplace(m) => OrderMessage {
@@ -218,10 +231,14 @@ mod tests {
             tag in prop::sample::select(b"SRHAFECXDUPQBIYLVWKJhNO?".to_vec()),
             mut bytes in prop::collection::vec(any::<u8>(), 50),
             sells in any::<bool>(),
+            prints in any::<bool>(),
             cut in prop::bool::weighted(0.1),
         ) {
             bytes[0] = tag;
             bytes[19] = if sells { b'S' } else { b'B' };
+            if tag == b'C' {
+                bytes[31] = if prints { b'Y' } else { b'N' };
+            }
             bytes.truncate(usize::from(LEN_BYTES[usize::from(tag)]).saturating_sub(usize::from(cut)));
             match parse(&bytes) {
                 Ok(message) => prop_assert_eq!(parse_order(&bytes), Ok(by_view(&message))),

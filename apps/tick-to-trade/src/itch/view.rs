@@ -93,7 +93,7 @@ macro_rules! messages {
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Message<'a> {
             $($(#[$doc])* $name($name<'a>),)*
-            /// `Y L V W K J h N O`: administrative; checked for length, not interpreted.
+            /// `Y L V W K J N O`: administrative; checked for length, not interpreted.
             Other(Other<'a>),
         }
 
@@ -171,6 +171,15 @@ messages! {
         trading_state: u8 = byte(19),
         /// The reason, 4 characters.
         reason: [u8; 4] = bytes(21),
+    }
+    /// `h`, operational halt: of an instrument at one market alone.
+    OperationalHalt b'h' 21 {
+        /// The symbol.
+        stock: Symbol = symbol(11),
+        /// The market: `Q` Nasdaq, `B` BX, `X` PSX.
+        market: u8 = byte(19),
+        /// `H` halted, `T` trading.
+        action: u8 = byte(20),
     }
     /// `A`, add order without attribution.
     AddOrder b'A' 36 sided 19 {

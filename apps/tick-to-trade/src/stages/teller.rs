@@ -12,7 +12,7 @@ use crate::risk::{Quote, Top};
 
 /// Turns changes of books into updates, and keeps those not yet sent.
 pub(super) struct Teller {
-    /// The last trade's price per instrument; 0 before the first trade.
+    /// The last trade's price per instrument; 0 if there was none yet, or it may be broken.
     last: Box<[i64]>,
     pub(super) updates: Updates,
     changes: u64,
@@ -49,6 +49,8 @@ impl Teller {
         };
         if let Some((price_e4, _)) = change.execution {
             *last = i64::from(price_e4);
+        } else if change.is_broken {
+            *last = 0;
         }
         let may_tell = change.top && told != Told::Withheld;
         let Some(book) = books.book(change.book).filter(|_| may_tell) else { return };
@@ -161,6 +163,41 @@ mod tests {
         assert_eq!(book.after(add(5, Side::Buy, 98)), None, "the best levels are the same");
         let behind = Quote { price: 101, size: 7 };
         assert_eq!(book.after(add(6, Side::Sell, 101)), Some((false, Top { bid, ask: behind })));
+    }
+
+    /// Regression: only executions of displayed orders counted as trades, also those that a cross
+    /// reports in bulk, and a broken trade stayed the last one.
+    #[test]
+    fn the_last_price_is_that_of_the_last_trade_that_stands() {
+        let mut book = Desk {
+            books: OrderBooks::new(BookSpec { instruments: 2, orders: 16, levels_per_side: 16 }),
+            teller: Teller::new(1, OutId(0)),
+            told: Told::Live,
+        };
+        assert_eq!(book.after(|out| encode::stock_directory(out, HEADER, STOCK)), None);
+        assert_eq!(book.after(|out| encode::trading_action(out, HEADER, STOCK, b'T')), None);
+        assert!(book.after(add(1, Side::Buy, 100)).is_some());
+        let last = |book: &Desk| book.teller.last[0];
+        let at = |price_e4| NewOrder { price_e4, ..ORDER };
+        let not_printable = |out: &mut [u8]| {
+            let len_bytes = encode::order_executed_with_price(out, HEADER, 1, 1, 3, 107)?;
+            out[31] = b'N';
+            Some(len_bytes)
+        };
+        assert!(book.after(|out| encode::order_executed(out, HEADER, 1, 1, 1)).is_some());
+        assert_eq!(last(&book), 100);
+        assert_eq!(book.after(|out| encode::trade(out, HEADER, at(104), 2)), None);
+        assert_eq!(last(&book), 104, "a hidden order");
+        assert!(book.after(not_printable).is_some());
+        assert_eq!(last(&book), 104, "a cross reports it in bulk");
+        assert_eq!(book.after(|out| encode::cross_trade(out, HEADER, STOCK, 5, 107, 4, b'H')), None);
+        assert_eq!(last(&book), 107);
+        assert_eq!(book.after(|out| encode::cross_trade(out, HEADER, STOCK, 0, 0, 5, b'C')), None);
+        assert_eq!(last(&book), 107, "a cross without a match");
+        assert_eq!(book.after(|out| encode::broken_trade(out, HEADER, 4)), None);
+        assert_eq!(last(&book), 0, "it may be the last one");
+        assert!(book.after(|out| encode::order_executed_with_price(out, HEADER, 1, 1, 6, 99)).is_some());
+        assert_eq!(last(&book), 99);
     }
 
     /// A waiting update is not sent once its instrument is halted.

@@ -22,7 +22,7 @@ pub(super) struct Update {
     /// The sequence number of the tick.
     pub(super) tick: u64,
     pub(super) top: Top,
-    /// The last trade's price, 0 if there was none yet.
+    /// The last trade's price; 0 if there was none yet, or it may be broken.
     pub(super) last: i64,
 }
 

@@ -165,7 +165,7 @@ const LEVELS: u32 = 5;
 #[derive(Debug, Clone)]
 enum Op {
     Add { reference: u64, locate: u16, side: Side, price: u32, shares: u32, mpid: bool },
-    Execute { reference: u64, shares: u32, price: Option<u32> },
+    Execute { reference: u64, shares: u32, price: Option<u32>, prints: bool },
     Cancel { reference: u64, shares: u32 },
     Delete { reference: u64 },
     Replace { reference: u64, new: u64, price: u32, shares: u32 },
@@ -182,8 +182,8 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(reference, locate, side, price, shares, mpid)| {
                 Op::Add { reference, locate, side, price, shares, mpid }
             }),
-        2 => (reference.clone(), shares.clone(), prop::option::of(price.clone()))
-            .prop_map(|(reference, shares, price)| Op::Execute { reference, shares, price }),
+        2 => (reference.clone(), shares.clone(), prop::option::of(price.clone()), any::<bool>())
+            .prop_map(|(reference, shares, price, prints)| Op::Execute { reference, shares, price, prints }),
         1 => (reference.clone(), shares.clone()).prop_map(|(reference, shares)| Op::Cancel { reference, shares }),
         2 => reference.clone().prop_map(|reference| Op::Delete { reference }),
         2 => (reference.clone(), reference, price, shares)
@@ -199,9 +199,11 @@ fn encode(op: &Op, locate: u16, out: &mut [u8]) -> usize {
             let order = NewOrder { reference, side, shares, stock, price_e4: price };
             if mpid { encode::add_order_mpid(out, h, order, *b"ABCD") } else { encode::add_order(out, h, order) }
         }
-        Op::Execute { reference, shares, price: None } => encode::order_executed(out, h, reference, shares, 1),
-        Op::Execute { reference, shares, price: Some(price) } => {
-            encode::order_executed_with_price(out, h, reference, shares, 1, price)
+        Op::Execute { reference, shares, price: None, .. } => encode::order_executed(out, h, reference, shares, 1),
+        Op::Execute { reference, shares, price: Some(price), prints } => {
+            let n = encode::order_executed_with_price(out, h, reference, shares, 1, price);
+            out[31] = if prints { b'Y' } else { b'N' };
+            n
         }
         Op::Cancel { reference, shares } => encode::order_cancel(out, h, reference, shares),
         Op::Delete { reference } => encode::order_delete(out, h, reference),
@@ -242,6 +244,8 @@ fn expect(oracle: &mut Oracle, op: &Op) -> Result<Option<(u32, u32)>, BookError>
             }
             oracle.take(reference, shares);
             Ok(match *op {
+                // What a cross reports in bulk is no trade of its own.
+                Op::Execute { price: Some(_), prints: false, .. } => None,
                 Op::Execute { price, .. } => Some((price.unwrap_or(own_price), shares)),
                 _ => None,
             })

@@ -9,6 +9,7 @@ mod forts_books;
 mod hostile_datagram;
 mod hostile_table;
 mod itch_book;
+mod itch_statuses;
 mod moex;
 mod page;
 mod recovery;

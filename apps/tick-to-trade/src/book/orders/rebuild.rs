@@ -44,9 +44,10 @@ impl OrderBooks {
         self.by_locate.fill(NO_BOOK);
         while let Some(mut book) = self.books.pop() {
             book.ladders.iter_mut().for_each(Ladder::clear);
-            book.trading_state = b' ';
+            (book.trading_state, book.is_halted) = (b' ', false);
             self.spare.push(book);
         }
+        self.is_over = false;
     }
 
     /// Whether a book has no order. An unknown book counts as empty.

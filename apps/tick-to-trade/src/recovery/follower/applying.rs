@@ -69,7 +69,7 @@ impl Follower {
     fn settle(&mut self, now_ns: u64, told: &mut impl FnMut(&OrderBooks, Change, Told, u64)) {
         self.is_behind = false;
         while let Some((book, waits)) = self.standing.take_waiting(self.next) {
-            let change = Change { book, side: Side::Buy, top: true, execution: None };
+            let change = Change { book, side: Side::Buy, top: true, execution: None, is_broken: false };
             let told_as = if waits == Waits::Recovery { Told::Recovered } else { Told::Live };
             self.counts.withheld = self.counts.withheld.saturating_sub(1);
             told(&self.books, change, told_as, self.next.saturating_sub(1));

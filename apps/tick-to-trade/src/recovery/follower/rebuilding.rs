@@ -109,11 +109,17 @@ impl Follower {
         let known = self.books.by_locate(locate);
         let is_of_it = match message {
             Message::StockDirectory(_) => name.locate == 0 || name.locate == locate,
-            Message::TradingAction(_) | Message::AddOrder(_) | Message::AddOrderMpid(_) => name.locate == locate,
+            Message::TradingAction(_)
+            | Message::OperationalHalt(_)
+            | Message::AddOrder(_)
+            | Message::AddOrderMpid(_) => name.locate == locate,
             _ => false,
         };
         if !is_of_it || name.locate != 0 && !known.is_some_and(|book| self.standing.is_stale(book)) {
             return Step::Fails;
+        }
+        if announces && name.locate != 0 {
+            self.books.begin_snapshot(locate);
         }
         match self.books.apply(&message) {
             Ok(_) => {}
