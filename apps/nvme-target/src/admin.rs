@@ -200,6 +200,15 @@ impl Target {
         Ok(AdminAnswer::Result(value.into()))
     }
 
+    /// Gives the features their defaults at a reset. The host keeps the number of queues that it
+    /// was granted, and its keep-alive time-out.
+    pub(crate) fn reset_features(&mut self, at: u16) {
+        let Some(admin) = self.queues.get_mut(at).and_then(|queue| queue.admin.as_mut()) else { return };
+        let granted = usize::from(feature::NUMBER_OF_QUEUES);
+        admin.wanted = 0;
+        admin.features.iter_mut().enumerate().filter(|(at, _)| *at != granted).for_each(|(_, value)| *value = 0);
+    }
+
     /// Keeps an Asynchronous Event Request until an event occurs.
     fn hold_event_request(&mut self, at: u16, command: Command, capsule: Packet, out: &mut Outputs<'_>) {
         let held = |target: &Target| {

@@ -188,7 +188,10 @@ impl Target {
                 let resets = controller.resets();
                 controller.set_cc(Property::value_of(command) as u32);
                 let is_shutting_down = controller.is_shutting_down();
-                if controller.resets() != resets {
+                let is_reset = controller.resets() != resets;
+                self.keep_alive(at);
+                if is_reset {
+                    self.reset_features(at);
                     self.abort_event_requests(at, out);
                     self.sweep(out);
                 }

@@ -3,7 +3,9 @@
 //!
 //! Silence is measured in the stage's own time ([`Attended`](crate::keep_alive_clock::Attended)),
 //! which stands still while the lcore does not run: commands that arrived meanwhile are read before
-//! their host counts as silent.
+//! their host counts as silent. It begins anew with each write of CC, and does not count while a
+//! shutdown or a reset is in progress, as no Keep Alive is carried out then (NVMe base
+//! specification, "Keep Alive").
 
 use verbline::prelude::*;
 
@@ -31,11 +33,16 @@ impl Target {
     pub(crate) fn end_silent(&mut self, out: &mut Outputs<'_>) {
         let now_ns = self.attended.ns();
         for at in self.queues.places() {
-            let Some(queue) = self.queues.get(at).filter(|queue| queue.is_open) else { continue };
-            let Some(admin) = queue.admin.as_ref().filter(|admin| admin.kato_ms > 0) else { continue };
+            let Some(queue) = self.queues.get_mut(at).filter(|queue| queue.is_open) else { continue };
+            let Some(admin) = queue.admin.as_mut().filter(|admin| admin.kato_ms > 0) else { continue };
             let Some(controller) = queue.controller.as_ref().filter(|controller| !controller.is_over()) else {
                 continue;
             };
+            let is_resetting = || controller.is_disabled() && self.shared.has_queues(controller);
+            if controller.is_shutting_down() || is_resetting() {
+                admin.last_seen_ns = now_ns;
+                continue;
+            }
             if now_ns - admin.last_seen_ns > u64::from(admin.kato_ms) * 1_000_000 {
                 let (cntlid, kato_ms) = (controller.cntlid, admin.kato_ms);
                 tracing::warn!(host = %controller.host, cntlid, kato_ms, "a host is silent, and is disconnected");

@@ -26,6 +26,7 @@ mod places;
 mod protection;
 mod service;
 mod several;
+mod slow_ends;
 mod slow_readers;
 mod stops;
 mod strangers;
