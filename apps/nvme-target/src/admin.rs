@@ -10,7 +10,7 @@ use verbline_nvme::{COMMAND_BYTES, Command, DISCOVERY_NQN, Nqn, Sgl, Status, nam
 use crate::answering::remote;
 use crate::commands::{Answer, Pending, Work};
 use crate::fabrics::VERSION;
-use crate::queue::EVENTS_HELD;
+use crate::queue::{EVENTS_HELD, Queue};
 use crate::stage::Target;
 
 /// The result of a command.
@@ -270,7 +270,12 @@ impl Target {
     /// know.
     pub(crate) fn tell_changed(&mut self, nsid: u32, out: &mut Outputs<'_>) {
         for at in self.queues.places() {
-            let Some(admin) = self.queues.get_mut(at).and_then(|queue| queue.admin.as_mut()) else { continue };
+            // A discovery controller has no namespaces.
+            let is_io = |queue: &&mut Queue| {
+                queue.controller.as_ref().is_some_and(|controller| controller.kind == ControllerType::Io)
+            };
+            let queue = self.queues.get_mut(at).filter(is_io);
+            let Some(admin) = queue.and_then(|queue| queue.admin.as_mut()) else { continue };
             // A list with the entry for "too many" has no other entries.
             if ![nsid, log::CHANGED_TOO_MANY].iter().any(|known| admin.changed.contains(known)) {
                 match admin.changed.len() < log::CHANGED_MAX {

@@ -2,14 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{Host, changed, end, plan, start_app};
+use crate::common::{CONNECT, Host, changed, end, plan, start_app};
 use nvme_target::NvmeTarget;
 use verbline::cli::App;
 use verbline::plan::Plan;
+use verbline_nvme::connect::CNTLID_ANY;
 use verbline_nvme::identify::cns;
 use verbline_nvme::io::ReadWrite;
 use verbline_nvme::log::{CHANGED_TOO_MANY, LogRequest, event};
-use verbline_nvme::{Command, Response, Sgl, Status, feature, opcode};
+use verbline_nvme::property::{self, Property};
+use verbline_nvme::{Command, DISCOVERY_NQN, Response, Sgl, Status, feature, opcode};
 
 /// The plan of the run, with more namespaces.
 fn plan_with(port: u16, more: &str) -> Plan {
@@ -239,5 +241,27 @@ fn as_many_namespaces_as_there_may_be_come_at_run_time() {
         }
     }
     host.vanish();
+    end(running);
+}
+
+/// Regression: the event was sent to discovery controllers too, which have no namespaces.
+#[test]
+fn a_discovery_controller_hears_of_no_namespace() {
+    let app = NvmeTarget::default();
+    let running = start_app(&plan(7991, ""), &app);
+    let (mut host, mut finder) = (Host::new(7991), Host::new(7991));
+    let (admin, _) = host.queues();
+    let discovery = finder.dial_queue(0);
+    let data = finder.data(CNTLID_ANY, DISCOVERY_NQN);
+    assert!(finder.connect(discovery, CONNECT, &data).status.is_success());
+    let cc = Property { offset: property::CC, is_wide: false };
+    assert!(finder.ask(discovery, &cc.set(0, property::CC_USUAL.into())).status.is_success());
+    for (host, admin) in [(&mut host, admin), (&mut finder, discovery)] {
+        want_events(host, admin);
+        wait_for_event(host, admin);
+    }
+    app.reload(&plan_with(7991, &null(5, 1 << 20))).expect("taken");
+    hear_of(&mut host, admin, 5);
+    assert_eq!(finder.response_within(discovery, Duration::from_millis(300)), None);
     end(running);
 }
