@@ -77,8 +77,8 @@ pub(crate) struct Io {
     pub(crate) part: u64,
     /// Ranges of a Dataset Management already begun.
     pub(crate) ranges: usize,
-    /// The store was flushed for this command.
-    pub(crate) is_flushed: bool,
+    /// All its blocks were read, and the store is flushed before they are shown: FUA.
+    pub(crate) is_read: bool,
 }
 
 /// An answer.
@@ -130,7 +130,7 @@ impl Data {
 
 impl Io {
     pub(crate) fn new(of: Use, (cursor, left): (u64, u64)) -> Io {
-        Io { of, data: None, cursor, left, part: 0, ranges: 0, is_flushed: false }
+        Io { of, data: None, cursor, left, part: 0, ranges: 0, is_read: false }
     }
 }
 

@@ -123,11 +123,14 @@ impl Target {
         }
         let layout = self.spaces.get(&io.of).layout;
         let next = match done.result {
-            Ok(()) if done.op == Op::Flush && reads_blocks(&pending.command) => {
-                io.is_flushed = true;
-                Next::Store
+            Ok(()) if io.is_read => {
+                let packet = io.data.take();
+                shown(&pending.command, &io, &layout, packet)
             }
-            Ok(()) => next_of(&pending.command, &mut io, &layout, done.packet),
+            Ok(()) => {
+                let next = next_of(&pending.command, &mut io, &layout, done.packet);
+                self.flush_before(&pending.command, &mut io, next)
+            }
             Err(fault) => Next::Fail(self.failed_by(fault, &io, done.op), io.cursor),
         };
         match next {
@@ -158,7 +161,7 @@ impl Target {
         Asked::Request(match command.opcode {
             // A shutdown flushes each namespace.
             opcode::io::FLUSH | opcode::fabrics::OPCODE => Request::flush(tag),
-            _ if self.must_flush(&command, io) => Request::flush(tag),
+            _ if io.is_read => Request::flush(tag),
             opcode::io::WRITE => {
                 let Some(mut data) = io.data.take() else { return Asked::Refused(Status::INTERNAL_ERROR, io.cursor) };
                 let (first, blocks) = (io.first(&command), io.part as u32);
@@ -212,12 +215,23 @@ impl Target {
         })
     }
 
-    /// Whether the store must be flushed first: blocks read with FUA must survive a crash.
-    fn must_flush(&self, command: &Command, io: &Io) -> bool {
-        !io.is_flushed
-            && reads_blocks(command)
-            && is_durable(command)
-            && self.spaces.get(&io.of).store.geometry().volatile_cache
+    /// Puts a flush of the store in front of the good answer to a command that has read blocks with
+    /// FUA: its host may rely on them after a crash. Not in front of the reads: they also find
+    /// blocks that were written since.
+    fn flush_before(&self, command: &Command, io: &mut Io, next: Next) -> Next {
+        let must_flush =
+            reads_blocks(command) && is_durable(command) && self.spaces.get(&io.of).store.geometry().volatile_cache;
+        match next {
+            Next::Answer(answer) if must_flush => {
+                io.is_read = true;
+                io.data = match answer.data {
+                    Data::Packet(packet, _) => Some(packet),
+                    Data::Nothing | Data::Blocks(..) => None,
+                };
+                Next::Store
+            }
+            next => next,
+        }
     }
 
     /// Allocates a packet of the length of these blocks.
@@ -284,14 +298,9 @@ fn next_of(command: &Command, io: &mut Io, layout: &Layout, mut packet: Option<P
         }
     }
     match command.opcode {
-        opcode::io::READ => match packet.zip(remote(command.sgl)) {
-            Some((packet, _)) if io.part < io.left => Next::Piece(packet),
-            Some((packet, to)) => {
-                let to = beyond(to, io.piece(command, layout).offset);
-                Next::Answer(Answer::with(Data::Packet(packet, to)))
-            }
-            // A Read without data is a fault of ours.
-            None => Next::Fail(Status::INTERNAL_ERROR, io.cursor),
+        opcode::io::READ => match packet {
+            Some(packet) if io.part < io.left => Next::Piece(packet),
+            packet => shown(command, io, layout, packet),
         },
         opcode::io::WRITE if io.next_part() => Next::Bring,
         opcode::io::COMPARE => {
@@ -316,6 +325,20 @@ fn next_of(command: &Command, io: &mut Io, layout: &Layout, mut packet: Option<P
             Next::Store
         }
         _ => Next::Answer(Answer::of(Status::SUCCESS)),
+    }
+}
+
+/// The good answer to a command that has read all its blocks; a Read sends the last of them in
+/// `packet`.
+fn shown(command: &Command, io: &Io, layout: &Layout, packet: Option<Packet>) -> Next {
+    match packet.zip(remote(command.sgl)) {
+        _ if command.opcode != opcode::io::READ => Next::Answer(Answer::of(Status::SUCCESS)),
+        Some((packet, to)) => {
+            let to = beyond(to, io.piece(command, layout).offset);
+            Next::Answer(Answer::with(Data::Packet(packet, to)))
+        }
+        // A Read without data is a fault of ours.
+        None => Next::Fail(Status::INTERNAL_ERROR, io.cursor),
     }
 }
 

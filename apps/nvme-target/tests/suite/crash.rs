@@ -3,8 +3,9 @@
 //! disk that lies is found out.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use crate::common::{Host, end, plan, start_app};
+use crate::common::{Host, end, plan, start_app, until};
 use fastrand::Rng;
 use nvme_target::NvmeTarget;
 use verbline::engine::Running;
@@ -47,11 +48,20 @@ enum Asked {
         number: u64,
         fua: bool,
     },
+    /// With FUA, into the host's memory at `at`.
+    Read {
+        slba: u64,
+        blocks: u64,
+        at: usize,
+    },
     /// With the acknowledged writes at the time it was sent, by block.
     Flush {
         covered: Vec<u64>,
     },
 }
+
+/// Where the host's memory for reads begins.
+const READS_AT: usize = 32 << 10;
 
 /// A target over the disk, and a host with an I/O queue.
 struct Served {
@@ -96,7 +106,7 @@ impl Served {
         Ok(numbers)
     }
 
-    /// Sends some commands at once; no two write the same block.
+    /// Sends some commands at once; no two write the same block, and reads find any of them.
     fn send(&mut self, judge: &mut Judge, next: &mut u64, rng: &mut Rng) -> BTreeMap<u16, Asked> {
         let (mut asked, mut taken) = (BTreeMap::new(), [false; BLOCKS as usize]);
         for _ in 0..rng.usize(1..=AT_ONCE) {
@@ -109,6 +119,16 @@ impl Served {
             }
             let (blocks, fua) = (rng.u64(1..=4), rng.u32(0..3) == 0);
             let slba = rng.u64(0..=BLOCKS - blocks);
+            if rng.u32(0..12) == 0 {
+                let at = READS_AT + asked.len() * 4 * BLOCK;
+                let sgl = self.host.keyed(at as u64, (blocks as usize * BLOCK) as u32);
+                let mut dwords = ReadWrite { slba, blocks: blocks as u32 }.dwords();
+                dwords[2] |= FORCE_UNIT_ACCESS;
+                let read = Command { cid, nsid: NSID, ..Command::new(opcode::io::READ, 0, sgl).with(dwords) };
+                self.host.send(self.io, &read.to_bytes());
+                asked.insert(cid, Asked::Read { slba, blocks, at });
+                continue;
+            }
             let span = slba as usize..(slba + blocks) as usize;
             if taken[span.clone()].contains(&true) {
                 continue;
@@ -152,10 +172,22 @@ impl Served {
                 (Asked::Flush { covered }, true) => {
                     covered.into_iter().enumerate().for_each(|(block, number)| judge.persisted(block, number));
                 }
+                // What a host has read with FUA is there after a crash.
+                (Asked::Read { slba, blocks, at }, true) => {
+                    let found = self.host.bytes(at, blocks as usize * BLOCK);
+                    for (block, bytes) in (slba as usize..).zip(found.chunks(BLOCK)) {
+                        judge.persisted(block, word(bytes));
+                    }
+                }
                 (_, false) => {}
             }
         }
     }
+}
+
+/// The first word of a block: the number of its write.
+fn word(block: &[u8]) -> u64 {
+    u64::from_le_bytes(block[..8].try_into().expect("8 bytes"))
 }
 
 /// Writes, crashes and restarts, a few times. Returns the first fault found.
@@ -280,6 +312,45 @@ fn a_shutdown_whose_flush_fails_is_not_complete() {
 fn what_was_read_with_fua_is_there_after_a_restart() {
     for (seed, opcode) in (1..).zip([opcode::io::READ, opcode::io::COMPARE, opcode::io::VERIFY]) {
         assert_durable_after(7872, Faults::default(), seed, |served| served.of_eight(opcode, FORCE_UNIT_ACCESS));
+    }
+}
+
+/// Regression: the store was flushed before the blocks were read, so that a Write between the two
+/// was shown, and lost in a crash.
+#[test]
+fn what_was_read_with_fua_while_it_was_written_is_there_after_a_restart() {
+    for seed in 1..=8 {
+        let disk = Disk::new(BLOCKS as usize * BLOCK, BLOCK as u32, Faults::default(), seed).expect("a disk");
+        let mut served = serve(7986, &disk);
+        let data = seed.to_le_bytes().repeat(8 * BLOCK / 8);
+        served.host.memory.write_from(0, &data).expect("within the memory");
+        disk.stall(true);
+        let commands = served.running.snapshot().stage("target").and_then(|stage| stage.counter("commands"));
+        let sgl = |served: &Served, at| served.host.keyed(at, 8 * BLOCK as u32);
+        for (cid, opcode, bits, at) in
+            [(0x7001, opcode::io::READ, FORCE_UNIT_ACCESS, READS_AT as u64), (0x7002, opcode::io::WRITE, 0, 0)]
+        {
+            let mut dwords = ReadWrite { slba: 0, blocks: 8 }.dwords();
+            dwords[2] |= bits;
+            let command = Command { cid, nsid: NSID, ..Command::new(opcode, 0, sgl(&served, at)).with(dwords) };
+            served.host.send(served.io, &command.to_bytes());
+        }
+        until(&served.running, "commands", commands.unwrap_or(0) + 2);
+        // The Write's data is fetched meanwhile.
+        std::thread::sleep(Duration::from_millis(20));
+        disk.stall(false);
+        for _ in 0..2 {
+            assert!(served.host.response(served.io).status.is_success());
+        }
+        let found: Vec<u64> = served.host.bytes(READS_AT, 8 * BLOCK).chunks(BLOCK).map(word).collect();
+        disk.crash();
+        ended(served, None);
+        let mut again = serve(7986, &disk);
+        let left = again.read_all().expect("whole blocks");
+        for (block, (found, left)) in found.iter().zip(&left).enumerate() {
+            assert!(*left >= *found, "block {block} held {found} as it was read, and {left} after the crash");
+        }
+        ended(again, None);
     }
 }
 
