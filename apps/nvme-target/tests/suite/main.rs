@@ -1,6 +1,7 @@
 //! The integration tests of `nvme-target`: one program, a module per theme.
 
 mod admission;
+mod at_random;
 mod authentication;
 mod command;
 mod common;
