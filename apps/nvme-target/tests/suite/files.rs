@@ -2,6 +2,7 @@
 //! usable files.
 
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, FlockOperation, Mode, flock, mkfifoat};
@@ -36,6 +37,38 @@ fn two_lcores_a_file_that_somebody_else_has_is_refused() {
     assert!(unwrapped(&shown.stderr).contains(&holder), "{shown}");
     drop(file);
     check(&sets).exited(0);
+}
+
+/// Both were served, and every write failed.
+#[test]
+fn two_lcores_what_would_take_no_write_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    std::fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
+    let run = |file: &str, more: &str| {
+        let run = ["run", "config/nvme-target.toml", "--for", "100ms", "--set", "pool.data.headroom_bytes=0"];
+        let run = Program::new(env!("CARGO_BIN_EXE_nvme-target")).with(run);
+        run.with(["--set", &format!("nvme.namespace.2={{file={file:?}{more}}}")])
+    };
+    let long = run(path.to_str().unwrap(), "");
+    let limited = ["prlimit", "--fsize=1000000"];
+    let shown = long.run_as(&mut long.behind(limited)).exited(1);
+    let said = unwrapped(&shown.stderr);
+    assert!(said.contains("it has 1048576 bytes, and this process may write no file beyond 1000000"), "{shown}");
+    let reads = run(path.to_str().unwrap(), ", read_only=true");
+    let shown = reads.run_as(&mut reads.behind(limited));
+    assert!(!shown.stderr.contains("RLIMIT_FSIZE"), "{shown}");
+
+    let attached = Command::new("losetup").args(["--read-only", "--find", "--show"]).arg(&path).output();
+    let Some(attached) = attached.ok().filter(|attached| attached.status.success()) else {
+        return println!("skipped: losetup(8) makes no loop device here");
+    };
+    let device = String::from_utf8(attached.stdout).unwrap();
+    let shown = run(device.trim(), "").run();
+    assert!(Command::new("losetup").args(["--detach", device.trim()]).status().unwrap().success());
+    let shown = shown.exited(1);
+    let said = unwrapped(&shown.stderr);
+    assert!(said.contains("the device is read-only; open it as such (`read_only = true`)"), "{shown}");
 }
 
 /// Two names of one file are one file.

@@ -56,6 +56,29 @@ pub enum FileError {
         /// The least that the file allows, bytes.
         least: u32,
     },
+    /// A block device that takes no writes.
+    #[error(
+        "store {}: the device is read-only; open it as such (`read_only = true`), or make it writable: \
+         `blockdev --setrw {}` as root", path.display(), path.display()
+    )]
+    ReadOnlyDevice {
+        /// The device.
+        path: PathBuf,
+    },
+    /// The kernel would refuse writes to its end.
+    #[error(
+        "store {}: it has {len_bytes} bytes, and this process may write no file beyond {limit_bytes} \
+         (RLIMIT_FSIZE): raise the limit (`ulimit -f unlimited`, LimitFSIZE=infinity in the systemd unit), or open \
+         it read-only", path.display()
+    )]
+    BeyondFileLimit {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        len_bytes: u64,
+        /// The limit, bytes.
+        limit_bytes: u64,
+    },
     /// Neither a regular file nor a block device.
     #[error("store {}: it is {kind}; name a regular file or a block device", path.display())]
     Kind {

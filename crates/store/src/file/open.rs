@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, StatxFlags};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 use verbline_mem::Pool;
 use verbline_mem::uring::{FileRing, RingSpec};
 
@@ -74,6 +75,9 @@ impl FileStore<FileRing> {
         // Its kind before it is opened, since open(2) waits for the other end of a FIFO. Not with
         // O_NONBLOCK: the ring would then fail what it can't do at once.
         let stat = check_kind(path)?;
+        if !spec.read_only {
+            check_writable(path, &stat)?;
+        }
         let claim = Claim::take(path, &stat, spec.read_only)?;
         if let Some(lack) = claim.lack {
             notes.push(format!("store {}: {lack}", path.display()));
@@ -179,6 +183,24 @@ fn check_kind(path: &Path) -> Result<Stat, FileError> {
         FileType::RegularFile | FileType::BlockDevice => Ok(stat),
         FileType::Directory => Err(FileError::Kind { path: path.to_owned(), kind: "a folder".to_owned() }),
         other => Err(FileError::Kind { path: path.to_owned(), kind: format!("neither ({other:?})") }),
+    }
+}
+
+/// open(2) for writing succeeds where each write would fail: on a read-only device, and on a file
+/// that is longer than this process may write one.
+fn check_writable(path: &Path, stat: &Stat) -> Result<(), FileError> {
+    if FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice {
+        return match Sectors::is_read_only(stat) {
+            true => Err(FileError::ReadOnlyDevice { path: path.to_owned() }),
+            false => Ok(()),
+        };
+    }
+    let len_bytes = stat.st_size as u64;
+    match getrlimit(Resource::Fsize).current {
+        Some(limit_bytes) if limit_bytes < len_bytes => {
+            Err(FileError::BeyondFileLimit { path: path.to_owned(), len_bytes, limit_bytes })
+        }
+        _ => Ok(()),
     }
 }
 

@@ -11,6 +11,11 @@ use rustix::fs::{FileType, Mode, OFlags, Stat};
 /// The kernel's unit, whatever the device's is.
 const SECTOR_BYTES: u64 = 512;
 
+/// Where sysfs shows a fact of the device of `stat`.
+fn shown(stat: &Stat, file: &str) -> String {
+    format!("/sys/dev/block/{}:{}/{file}", rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev))
+}
+
 /// See the top of this file.
 #[derive(Debug)]
 pub(super) struct Sectors(OwnedFd);
@@ -22,10 +27,13 @@ impl Sectors {
         if FileType::from_raw_mode(stat.st_mode) != FileType::BlockDevice {
             return None;
         }
-        let (major, minor) = (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
-        let shown = format!("/sys/dev/block/{major}:{minor}/size");
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        rustix::fs::open(shown, flags, Mode::empty()).ok().map(Sectors)
+        rustix::fs::open(shown(stat, "size"), flags, Mode::empty()).ok().map(Sectors)
+    }
+
+    /// Whether the device of `stat` takes no writes, as far as sysfs shows.
+    pub(super) fn is_read_only(stat: &Stat) -> bool {
+        std::fs::read_to_string(shown(stat, "ro")).is_ok_and(|text| text.trim() == "1")
     }
 
     /// The device's length now, bytes.
