@@ -349,8 +349,12 @@ fn reads_blocks(command: &Command) -> bool {
 
 /// Whether a fault is of the medium beneath, and none that a host can bring about.
 fn is_ours(fault: Fault) -> bool {
-    // Blocks that no namespace has are refused before the store is asked: it has shrunk.
-    matches!(fault, Fault::OutOfRange | Fault::NoSpace | Fault::Medium | Fault::Os(_) | Fault::Misaligned)
+    // Blocks that no namespace has are refused before the store is asked: it has shrunk. So are
+    // changes of a namespace that is read-only: its file system has become so.
+    matches!(
+        fault,
+        Fault::OutOfRange | Fault::ReadOnly | Fault::NoSpace | Fault::Medium | Fault::Os(_) | Fault::Misaligned
+    )
 }
 
 /// The host's status for a fault.
@@ -364,6 +368,19 @@ fn status_of(fault: Fault, op: Op) -> Status {
         (Fault::Medium, _) => Status::WRITE_FAULT,
         (Fault::BadMemory | Fault::Misaligned | Fault::Os(_) | Fault::RingBroken(_) | Fault::Closed, _) => {
             Status::INTERNAL_ERROR
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file system that had become read-only failed every Write, and the log was silent.
+    #[test]
+    fn what_fails_beneath_a_namespace_is_logged() {
+        for fault in [Fault::ReadOnly, Fault::NoSpace, Fault::Medium, Fault::OutOfRange, Fault::Os(12)] {
+            assert!(is_ours(fault), "{fault:?}");
         }
     }
 }
