@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use crate::client_session::{Life, Peer, Speaks};
 use crate::grant::Grant;
@@ -37,6 +38,9 @@ const ACCEPT_EVERY: Duration = Duration::from_millis(5);
 /// The pause after a failure to accept (no free descriptor), which poll(2) would report again at
 /// once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The pause after a failure of poll(2).
+const POLL_PAUSE: Duration = Duration::from_millis(20);
 
 struct Door {
     listener: Listener,
@@ -101,10 +105,20 @@ impl Server {
         });
         match poll(&mut fds, timeout.as_ref()) {
             // Without events, only deadlines are checked.
-            Err(_) => Some(vec![PollFlags::empty(); fds.len() - 1]),
+            Err(error) => self.rests(error).then(|| vec![PollFlags::empty(); fds.len() - 1]),
             Ok(_) if !fds[0].revents().is_empty() => None,
             Ok(_) => Some(fds[1..].iter().map(PollFd::revents).collect()),
         }
+    }
+
+    /// Pauses after a failure of poll(2), which may fail each time (a seccomp filter). Returns
+    /// whether to go on: poll(2) does not tell of the end.
+    fn rests(&self, error: Errno) -> bool {
+        if error != Errno::INTR {
+            std::thread::sleep(POLL_PAUSE);
+        }
+        // Nothing to read: it should not end yet.
+        rustix::io::read(&self.stop, &mut [0; 8]).is_err()
     }
 }
 
