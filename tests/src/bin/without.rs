@@ -3,7 +3,7 @@
 //!
 //! WHAT is `membarrier`, `mlock` (and mlock2), `hugepages` (mmap(2) with MAP_HUGETLB, which then
 //! finds no memory), `threads` (clone3(2), as where a limit of threads is reached), `pinning`
-//! (sched_setaffinity(2)), or `epoll_pwait2` (which Linux before 5.11 lacks).
+//! (sched_setaffinity(2)), `ppoll`, or `epoll_pwait2` (which Linux before 5.11 lacks).
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -47,6 +47,7 @@ fn refuse(what: &str) -> Result<(), Box<dyn Error>> {
         }
         "eventfd" => (whole(&[libc::SYS_eventfd2]), libc::EPERM),
         "pinning" => (whole(&[libc::SYS_sched_setaffinity]), libc::EPERM),
+        "ppoll" => (whole(&[libc::SYS_ppoll]), libc::EPERM),
         "epoll_pwait2" => (whole(&[libc::SYS_epoll_pwait2]), libc::ENOSYS),
         // The C library uses it for a thread, but not to start a program.
         "threads" => (whole(&[libc::SYS_clone3]), libc::EAGAIN),

@@ -164,6 +164,15 @@ fn without_epoll_pwait2_nothing_is_missed() {
     goes_on(&program, program.run_as(&mut program.behind(without("epoll_pwait2"))), None);
 }
 
+// The error named no call, and the control socket's thread kept the run from ending.
+#[test]
+fn without_ppoll_a_run_that_would_sleep_fails_and_ends() {
+    let program = rig().with(["--set", "stage.numbers.params={}", "--for", "5s"]);
+    let said = unwrapped(&program.run_as(&mut program.behind(without("ppoll"))).exited(1).stderr);
+    assert!(said.contains("ppoll(2), by which the lcore sleeps, failed: "), "{said}");
+    assert!(said.contains("a seccomp filter of the container or service"), "{said}");
+}
+
 // The error said that CPU 0 is none of `CPU 0, 1`, and to choose one of them.
 #[test]
 fn without_the_right_to_pin_threads_it_is_the_filter_that_is_blamed() {
@@ -186,10 +195,8 @@ fn with_one_cpu_a_plan_of_one_lcore_runs_there_and_one_of_two_says_both_numbers(
         let two = rig().with(second);
         let shown = two.run_as(&mut two.behind(&wrapper)).exited(2);
         let said = unwrapped(&shown.stderr);
-        assert!(
-            said.contains("error[too-few-cpus]: the plan has 2 lcores, and this process may run on 1 CPU"),
-            "{shown}"
-        );
+        let few = "error[too-few-cpus]: the plan has 2 lcores, and this process may run on 1 CPU";
+        assert!(said.contains(few), "{shown}");
         assert!(said.contains(&format!("it may run on CPU {cpu}")) && said.contains("taskset -c"), "{shown}");
     }
 }
@@ -274,10 +281,8 @@ fn with_little_room_for_data_a_plan_is_refused_before_anything_is_mapped() {
     let much = rig().with(MUCH);
     let shown = much.run_as(&mut much.behind(limited(64 << 20))).exited(2);
     let said = unwrapped(&shown.stderr);
-    assert!(
-        said.contains("error[too-much-memory]: the run maps ") && said.contains("RLIMIT_DATA bounds it"),
-        "{shown}"
-    );
+    assert!(said.contains("error[too-much-memory]: the run maps "), "{shown}");
+    assert!(said.contains("RLIMIT_DATA bounds it"), "{shown}");
     assert!(said.contains("`ulimit -d unlimited`"), "{shown}");
 }
 

@@ -166,7 +166,7 @@ impl WakeSet {
                 // With no time left, the kernel is asked once more: something may have arrived
                 // meanwhile.
                 Err(rustix::io::Errno::INTR) => left_ns = until_ns.saturating_sub(monotonic_ns()),
-                Err(errno) => return Err(errno.into()),
+                Err(errno) => return Err(refused(errno)),
             }
         }
     }
@@ -186,6 +186,15 @@ impl WakeSet {
             Fired::Nothing
         }
     }
+}
+
+/// Says which call failed, and what may forbid it.
+#[cold]
+fn refused(errno: rustix::io::Errno) -> io::Error {
+    let error = io::Error::from(errno);
+    let why = "see what forbids it: a seccomp filter of the container or service, or a limit of descriptors that was \
+               lowered during the run (`ulimit -n`)";
+    io::Error::new(error.kind(), format!("ppoll(2), by which the lcore sleeps, failed: {error}; {why}"))
 }
 
 /// The clock of ppoll(2)'s time-out.
