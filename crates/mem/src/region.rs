@@ -350,7 +350,15 @@ fn unmapped(spec: &RegionSpec, page: PageSize, len: usize, source: io::Error) ->
 }
 
 fn no_pages(region: &str, page: PageSize, len: usize, source: &io::Error) -> RegionError {
-    let Shortage { page, pages, why, remedy } = Shortage::of(page, (len / page.bytes()) as u64);
+    let Shortage { page, pages, why, mut remedy } = Shortage::of(page, (len / page.bytes()) as u64);
+    // They are free, and can't be touched: a cgroup (hugetlb) grants fewer.
+    if source.raw_os_error() == Some(Errno::FAULT.raw_os_error()) {
+        let size = if page == PageSize::Huge1G { "1GB" } else { "2MB" };
+        remedy = format!(
+            "raise the limit of this process's cgroup (hugetlb.{size}.max, of version 1 \
+             hugetlb.{size}.limit_in_bytes) as root"
+        );
+    }
     RegionError::NoPages { region: region.to_owned(), page, pages, why: format!("{why} ({source})"), remedy }
 }
 

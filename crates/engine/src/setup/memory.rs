@@ -8,7 +8,7 @@ use verbline_mem::{
     Fallback, NodeControl, NodeFound, NodeOutcome, NodeWish, PageChoice, PageSize, Region, RegionError, RegionSpec,
     Shortage,
 };
-use verbline_plan::{Home, Lack, Nodes, Note, Pages, Plan};
+use verbline_plan::{Home, Lack, Machine, MemoryGrant, Nodes, Note, Pages, Plan};
 
 /// Maps memory, and records shortfalls.
 pub(crate) struct Memory<'a> {
@@ -136,7 +136,8 @@ impl Shortfall {
 
     /// The total shortage of hugepages.
     fn shortage(&self) -> Option<Shortage> {
-        self.wanted.map(|(page, pages)| Shortage::of(page, pages))
+        let shortage = self.wanted.map(|(page, pages)| Shortage::of(page, pages))?;
+        Some(as_granted(shortage, &Machine::detect().hugepage_grants))
     }
 
     fn notes(&self) -> Vec<Note> {
@@ -159,6 +160,21 @@ impl Shortfall {
     }
 }
 
+/// The shortage, where a cgroup grants fewer pages than are wanted and free: more free ones would
+/// not help.
+fn as_granted(shortage: Shortage, grants: &[(u64, MemoryGrant)]) -> Shortage {
+    let Shortage { page, pages, .. } = shortage;
+    let page_bytes = page.bytes() as u64;
+    let grant = grants.iter().find(|(size, grant)| *size == page_bytes && grant.bytes / page_bytes < pages);
+    let Some((_, grant)) = grant else { return shortage };
+    let noun = if pages == 1 { "hugepage" } else { "hugepages" };
+    Shortage {
+        why: format!("{pages} {noun} of {page} needed, and a cgroup grants {}", grant.bytes / page_bytes),
+        remedy: format!("a cgroup grants no more: {} as root", grant.remedy),
+        ..shortage
+    }
+}
+
 pub(crate) fn page_choice(pages: Pages) -> PageChoice {
     match pages {
         Pages::Auto => PageChoice::Auto,
@@ -175,7 +191,7 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use verbline_mem::Pool;
-    use verbline_plan::{Catalog, Loader, Machine, Numa, StageKind, StageSpec};
+    use verbline_plan::{Catalog, Loader, Numa, StageKind, StageSpec};
 
     use super::*;
     use crate::setup::devices::{open_devices, open_pools};
@@ -195,6 +211,26 @@ mod tests {
         let [note] = &shortfall.notes()[..] else { panic!("{:?}", shortfall.notes()) };
         assert!(note.message.starts_with("pool.a and region.b may be swapped out"), "{note}");
         assert!(note.message.contains("cannot lock 12288 bytes: "), "{note}");
+    }
+
+    /// A run in a cgroup with a limit of hugetlb was told to reserve more pages, though enough were
+    /// free.
+    #[test]
+    fn where_a_cgroup_limits_hugepages_it_is_the_one_that_is_named() {
+        let shortage = Shortage {
+            page: PageSize::Huge2M,
+            pages: 11,
+            why: "11 hugepages of 2 MiB needed, 8 of 8 available".into(),
+            remedy: "run `sysctl -w vm.nr_hugepages=11` as root".into(),
+        };
+        let grants =
+            |size: u64, bytes| [(size, MemoryGrant { bytes, limit_bytes: bytes, remedy: "`echo max`".into() })];
+        let told = as_granted(shortage.clone(), &grants(2 << 20, 5 << 20));
+        assert_eq!(told.why, "11 hugepages of 2 MiB needed, and a cgroup grants 2");
+        assert_eq!(told.remedy, "a cgroup grants no more: `echo max` as root");
+        for others in [grants(1 << 30, 0), grants(2 << 20, 22 << 20)] {
+            assert_eq!(as_granted(shortage.clone(), &others), shortage);
+        }
     }
 
     /// Records the calls to the kernel, and answers like a kernel whose pages are on node 0.
