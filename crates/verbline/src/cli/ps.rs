@@ -1,7 +1,7 @@
 //! `ps`: the runs of this user that listen, whatever their app.
 
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use indicatif::FormattedDuration;
 use serde_json::{Value, json};
@@ -75,17 +75,22 @@ fn look(open: Vec<(Hello, Client)>) -> Vec<Listed> {
     if open.iter().any(|(_, _, seen)| seen.is_some()) {
         std::thread::sleep(BETWEEN);
     }
-    let now = std::time::SystemTime::now();
-    let age = |hello: &Hello| {
-        let since = std::time::UNIX_EPOCH + Duration::from_millis(hello.since_unix_ms);
-        now.duration_since(since).unwrap_or_default()
-    };
+    let now = SystemTime::now();
     open.drain(..)
         .map(|(hello, mut client, first)| {
-            let rates = first.and_then(|first| Some(rates(&first, &client.seen().ok()?)));
-            Listed { age: age(&hello), hello, rates }
+            let second = first.as_ref().and_then(|_| client.seen().ok());
+            let age = age(second.as_ref().map(|seen| seen.elapsed_ns), hello.since_unix_ms, now);
+            let rates = first.zip(second).map(|(first, second)| rates(&first, &second));
+            Listed { age, hello, rates }
         })
         .collect()
+}
+
+/// How long a run has lasted: as it says itself, since the time of day may have been set meanwhile.
+/// A run that still connects says only when it began.
+fn age(elapsed_ns: Option<u64>, since_unix_ms: u64, now: SystemTime) -> Duration {
+    let by_clock = || now.duration_since(UNIX_EPOCH + Duration::from_millis(since_unix_ms)).unwrap_or_default();
+    elapsed_ns.map_or_else(by_clock, Duration::from_nanos)
 }
 
 fn rates(first: &Seen, second: &Seen) -> [f64; 2] {
@@ -125,4 +130,19 @@ fn as_table(listed: &[Listed]) -> String {
         [name, app, word(one.hello.state).to_owned(), one.hello.pid.to_string(), age, rx, tx]
     });
     table(header, 3, rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After the clock was set back by hours, runs of two seconds had lasted for none.
+    #[test]
+    fn a_clock_that_is_set_changes_no_age() {
+        let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let since_ms = 1_000_000_000 + 11 * 3_600_000;
+        assert_eq!(age(Some(2_000_000_000), since_ms, now), Duration::from_secs(2));
+        assert_eq!(age(None, 999_997_000, now), Duration::from_secs(3));
+        assert_eq!(age(None, since_ms, now), Duration::ZERO);
+    }
 }
