@@ -6,6 +6,7 @@ use crate::cm::mad::{MadError, Message};
 use crate::cm::notices::Reject;
 use crate::cm::reply::{REPLY_DATA_BYTES, Reply};
 use crate::cm::request::{Path, Request};
+use crate::cm::taken::PeerQueuePair;
 use crate::transport::Mtu;
 use crate::wire::{DEFAULT_PKEY, Psn, Qpn};
 use std::net::IpAddr;
@@ -64,7 +65,9 @@ pub enum Event {
     Replied(ConnectionId, Reply),
     /// The connection can be used. The active side gets no such event.
     Established(ConnectionId),
-    /// The peer rejected the connection, which is gone.
+    /// The peer rejected the connection, or its reply was rejected for it
+    /// ([`STALE`](crate::cm::reason::STALE), [`UNSUPPORTED`](crate::cm::reason::UNSUPPORTED)). The
+    /// connection is gone.
     Rejected(ConnectionId, Reject),
     /// The peer did not answer, or the program did not decide in time; the connection is gone.
     Unanswered(ConnectionId),
@@ -244,7 +247,11 @@ pub(crate) struct Connection {
     pub(crate) id: u32,
     pub(crate) peer: IpAddr,
     pub(crate) remote_id: u32,
+    /// The peer's queue pair, and the name of its device: zeros until the peer has said them.
     pub(crate) remote_qpn: Qpn,
+    pub(crate) remote_guid: u64,
+    /// This end's queue pair; the passive end has none before it accepts.
+    pub(crate) own_qpn: Option<Qpn>,
     pub(crate) transaction: u64,
     pub(crate) state: State,
     /// The last message, for repetitions.
@@ -256,4 +263,10 @@ pub(crate) struct Connection {
     /// This end's device, as the peer knows it.
     pub(crate) ca_guid: u64,
     pub(crate) is_passive: bool,
+}
+
+impl Connection {
+    pub(crate) fn queue_pair(&self) -> PeerQueuePair {
+        (self.peer, self.remote_guid, self.remote_qpn.number())
+    }
 }

@@ -108,6 +108,13 @@ impl Mad {
         Ok(Mad { transaction: header.u64(8), message })
     }
 
+    /// The transaction of a message of the right length, and its sender's number of the connection.
+    pub(crate) fn numbers(bytes: &[u8]) -> Option<(u64, u32)> {
+        let (header, body) = bytes.split_first_chunk::<HEADER_BYTES>()?;
+        let local_id = u32::from_be_bytes(*body.first_chunk()?);
+        Some((u64::from_be_bytes(*header[8..].first_chunk()?), local_id))
+    }
+
     /// Writes it.
     pub fn to_bytes(&self) -> [u8; MAD_BYTES] {
         let (attribute, body) = match &self.message {

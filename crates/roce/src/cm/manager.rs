@@ -8,6 +8,7 @@ use crate::cm::mad::{MAD_BYTES, Mad, Message};
 use crate::cm::notices::{Disconnect, Ready, Reject, Rejected, Wait};
 use crate::cm::reply::Reply;
 use crate::cm::request::Request;
+use crate::cm::taken::Taken;
 use crate::schedule::{Deadlines, Turns};
 use crate::transport::ack_timeout_ns;
 use crate::wire::Qpn;
@@ -24,6 +25,7 @@ pub struct Manager {
     pub(crate) places: Box<[Option<Connection>]>,
     pub(crate) free: Vec<usize>,
     pub(crate) asked: Asked,
+    pub(crate) taken: Taken,
     pub(crate) to_send: Turns,
     pub(crate) deadlines: Deadlines,
     events: VecDeque<Event>,
@@ -58,6 +60,7 @@ impl Manager {
             places: (0..count).map(|_| None).collect(),
             free: (0..count).rev().collect(),
             asked: Asked::new(count),
+            taken: Taken::new(count),
             to_send,
             deadlines,
             events: VecDeque::with_capacity(count * EVENTS_EACH),
@@ -121,6 +124,8 @@ impl Manager {
             peer: connect.to,
             remote_id: 0,
             remote_qpn: Qpn::default(),
+            remote_guid: 0,
+            own_qpn: Some(connect.request.qpn),
             transaction: u64::from(id) << 32 | u64::from(random),
             state: State::Requesting,
             message: None,
@@ -139,7 +144,7 @@ impl Manager {
         let (place, remote_id) = self.in_state(id, &[State::Requested])?;
         let reply = Reply { local_id: id.0, remote_id, ..accept.reply };
         if let Some(connection) = &mut self.places[place] {
-            connection.ca_guid = reply.ca_guid;
+            (connection.ca_guid, connection.own_qpn) = (reply.ca_guid, Some(reply.qpn));
         }
         self.say(now_ns, place, State::Accepting, Message::Reply(reply));
         Ok(())
@@ -291,6 +296,9 @@ impl Manager {
             let before = std::mem::replace(&mut connection.state, state);
             if connection.is_passive {
                 self.asked.go((connection.peer, connection.remote_id), before, state);
+            }
+            if matches!(state, State::TimeWait | State::Gone) {
+                self.taken.free(&connection.queue_pair(), place);
             }
         }
         self.wait_until(place, until_ns);

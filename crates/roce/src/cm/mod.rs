@@ -45,6 +45,7 @@ mod notices;
 mod progress;
 mod reply;
 mod request;
+mod taken;
 
 pub use address::{IP_HEADER_BYTES, IpHeader, PortSpace};
 pub use connection::{Accept, CmDiscard, Connect, ConnectionId, Event, Limits, NoSuchConnection, Refused};

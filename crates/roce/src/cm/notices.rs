@@ -15,8 +15,14 @@ pub mod reason {
     pub const INVALID_ID: u16 = 6;
     /// The service has no listener.
     pub const INVALID_SERVICE: u16 = 8;
-    /// The connection of that number has ended.
+    /// The request's transport is not its service's.
+    pub const INVALID_TRANSPORT: u16 = 9;
+    /// The connection of that number has ended; or another connection has the queue pair.
     pub const STALE: u16 = 10;
+    /// The requested address is not the responder's.
+    pub const INVALID_GID: u16 = 12;
+    /// The path's MTU is invalid, or larger than the responder's.
+    pub const INVALID_MTU: u16 = 26;
     /// The program rejected it.
     pub const CONSUMER: u16 = 28;
 }

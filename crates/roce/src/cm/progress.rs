@@ -2,12 +2,13 @@
 
 use crate::cm::bits::padded;
 use crate::cm::connection::{CmDiscard, Connection, ConnectionId, Event, State};
-use crate::cm::mad::{Mad, Message};
+use crate::cm::mad::{Mad, MadError, Message};
 use crate::cm::manager::{Manager, Outgoing};
 use crate::cm::notices::{Disconnect, Disconnected, Ready, Reject, Rejected, Wait, reason};
 use crate::cm::reply::Reply;
 use crate::cm::request::Request;
 use crate::transport::ack_timeout_ns;
+use crate::wire::{DEFAULT_PKEY, Qpn};
 use std::net::IpAddr;
 
 /// The longest extension that a peer may ask for by MRA: 8.6 s.
@@ -17,7 +18,11 @@ impl Manager {
     /// Takes in a message that `from` sent to queue pair 1. `random` makes the number of a new
     /// connection hard to guess.
     pub fn receive(&mut self, now_ns: u64, random: u32, from: IpAddr, mad: &[u8]) -> Result<(), CmDiscard> {
-        let Mad { transaction, message } = Mad::read(mad)?;
+        let read = Mad::read(mad);
+        if let (Err(MadError::Mtu(_)), Some((transaction, local_id))) = (read, Mad::numbers(mad)) {
+            return Err(self.refuse(from, transaction, local_id, reason::INVALID_MTU));
+        }
+        let Mad { transaction, message } = read?;
         match message {
             Message::Request(request) => self.request(now_ns, random, from, transaction, request),
             Message::Reply(reply) => self.reply(now_ns, from, transaction, reply),
@@ -63,13 +68,20 @@ impl Manager {
             }
             // Our answer was lost, and the connection has ended since; or the peer has restarted.
             if matches!(state, Some(State::Disconnecting | State::TimeWait)) {
-                self.refuse(from, transaction, &request, reason::STALE);
+                self.refuse(from, transaction, request.local_id, reason::STALE);
             }
             return Err(CmDiscard::Duplicate);
+        }
+        let queue_pair = (from, request.ca_guid, request.qpn.number());
+        if let Some(place) = self.taken.place_of(&queue_pair) {
+            self.end_stale(now_ns, place);
+            return Err(self.refuse(from, transaction, request.local_id, reason::STALE));
         }
         let why = if !self.services.contains(&request.service) {
             Some(reason::INVALID_SERVICE)
         } else if !request.has_transport() {
+            Some(reason::INVALID_TRANSPORT)
+        } else if request.qpn.is_reserved() || !is_default(request.pkey) {
             Some(reason::UNSUPPORTED)
         } else if self.asked.half_open(from) >= self.limits.half_open_per_source {
             Some(reason::NO_RESOURCES)
@@ -78,12 +90,7 @@ impl Manager {
         };
         let place = if why.is_none() { self.free.pop() } else { None };
         let Some(place) = place else {
-            let reason = why.unwrap_or(reason::NO_RESOURCES);
-            let data = padded(&[]);
-            let reject =
-                Reject { local_id: 0, remote_id: request.local_id, of: Rejected::Request, reason, info: 0, data };
-            self.answer(from, transaction, Message::Reject(reject));
-            return Err(CmDiscard::Rejected(reason));
+            return Err(self.refuse(from, transaction, request.local_id, why.unwrap_or(reason::NO_RESOURCES)));
         };
         let id = self.number(place, random);
         let deadline_ns = Some(now_ns.saturating_add(self.limits.decide_ns));
@@ -92,6 +99,8 @@ impl Manager {
             peer: from,
             remote_id: request.local_id,
             remote_qpn: request.qpn,
+            remote_guid: request.ca_guid,
+            own_qpn: None,
             transaction,
             state: State::Requested,
             message: None,
@@ -102,6 +111,7 @@ impl Manager {
             is_passive: true,
         });
         self.asked.begin(remote, place);
+        self.taken.take(queue_pair, place);
         self.wait_until(place, deadline_ns);
         self.tell(place, Event::Requested(ConnectionId(id), request));
         Ok(())
@@ -122,11 +132,20 @@ impl Manager {
         }
     }
 
-    /// Rejects a request without a connection.
-    fn refuse(&mut self, from: IpAddr, transaction: u64, request: &Request, reason: u16) {
+    /// Rejects a request without a connection; `remote_id` is its number at the sender.
+    fn refuse(&mut self, from: IpAddr, transaction: u64, remote_id: u32, reason: u16) -> CmDiscard {
         let (of, data) = (Rejected::Request, padded(&[]));
-        let reject = Reject { local_id: 0, remote_id: request.local_id, of, reason, info: 0, data };
+        let reject = Reject { local_id: 0, remote_id, of, reason, info: 0, data };
         self.answer(from, transaction, Message::Reject(reject));
+        CmDiscard::Rejected(reason)
+    }
+
+    /// Ends a connection whose peer has lost it: a new one names the same queue pair. A request
+    /// that the program has not decided on stays, as the kernel's does.
+    fn end_stale(&mut self, now_ns: u64, place: usize) {
+        if let Some(id) = self.places[place].as_ref().map(|connection| connection.id) {
+            let _ = self.disconnect(now_ns, ConnectionId(id));
+        }
     }
 
     fn reply(&mut self, now_ns: u64, from: IpAddr, answers: u64, reply: Reply) -> Result<(), CmDiscard> {
@@ -135,9 +154,22 @@ impl Manager {
         let (place, id, remote_id, transaction, state) = found.inspect_err(|_| self.unknown(from, answers, &reply))?;
         match state {
             State::Requesting => {
+                let queue_pair = (from, reply.ca_guid, reply.qpn.number());
+                let stale = self.taken.place_of(&queue_pair);
+                if stale.is_some() || reply.qpn.is_reserved() {
+                    let reason = stale.map_or(reason::UNSUPPORTED, |_| reason::STALE);
+                    stale.into_iter().for_each(|stale| self.end_stale(now_ns, stale));
+                    let (of, data) = (Rejected::Reply, padded(&[]));
+                    let reject = Reject { local_id: id, remote_id: reply.local_id, of, reason, info: 0, data };
+                    self.tell(place, Event::Rejected(ConnectionId(id), reject));
+                    self.say(now_ns, place, State::Gone, Message::Reject(reject));
+                    return Err(CmDiscard::Rejected(reason));
+                }
+                self.taken.take(queue_pair, place);
                 let decide_ns = now_ns.saturating_add(self.limits.decide_ns);
                 if let Some(connection) = &mut self.places[place] {
                     (connection.remote_id, connection.remote_qpn) = (reply.local_id, reply.qpn);
+                    connection.remote_guid = reply.ca_guid;
                     connection.message = None;
                 }
                 self.rest(place, State::Replied, Some(decide_ns));
@@ -214,10 +246,12 @@ impl Manager {
     fn ends(&mut self, now_ns: u64, from: IpAddr, transaction: u64, disconnect: Disconnect) -> Result<(), CmDiscard> {
         let bye = Disconnected { local_id: disconnect.remote_id, remote_id: disconnect.local_id };
         let found = self.connection(from, disconnect.remote_id);
-        let found = found.map(|(place, connection)| (place, connection.id, connection.remote_id, connection.state));
-        let is_its = |remote_id: u32| remote_id == disconnect.local_id;
+        let is_own = |qpn: Option<Qpn>| qpn.is_none_or(|own| own == disconnect.remote_qpn);
+        let is_its =
+            |connection: &Connection| connection.remote_id == disconnect.local_id && is_own(connection.own_qpn);
+        let found = found.map(|(place, connection)| (place, connection.id, is_its(connection), connection.state));
         let (place, id, _, state) = match found {
-            Ok(found) if is_its(found.2) => found,
+            Ok(found) if found.2 => found,
             // The peer's number came in a reply that was lost or is yet to come. DREP frees the
             // peer from waiting; it rejects a further request.
             Ok((.., State::Requesting)) => {
@@ -295,4 +329,10 @@ impl Manager {
             }
         }
     }
+}
+
+/// Whether a partition is the default one, as a full or a limited member.
+fn is_default(pkey: u16) -> bool {
+    const MEMBER: u16 = 0x7FFF;
+    pkey & MEMBER == DEFAULT_PKEY & MEMBER
 }

@@ -6,6 +6,9 @@ use crate::wire::{Psn, Qpn};
 /// Private data of a reply.
 pub const REPLY_DATA_BYTES: usize = 196;
 
+/// The alternate path of a request is not supported.
+const NO_FAILOVER: u8 = 1;
+
 /// Accepts a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply {
@@ -61,7 +64,7 @@ impl Reply {
         body.put_u24(12, self.qpn.number(), 0);
         body.put_u24(20, self.starting_psn.number(), 0);
         body.put(24, [self.responder_resources, self.initiator_depth]);
-        body.0[26] = self.ack_delay << 3 | u8::from(self.flow_control);
+        body.0[26] = self.ack_delay << 3 | NO_FAILOVER << 1 | u8::from(self.flow_control);
         body.0[27] = self.rnr_retry << 5 | u8::from(self.shared_receives) << 4;
         body.put_u64(28, self.ca_guid);
         body.put(36, self.data);

@@ -68,7 +68,7 @@ impl Engine {
     /// Adds a queue pair. Its number should be random: a stranger has to guess it first.
     pub fn add(&mut self, queue_pair: QueuePair) -> Result<Qpn, CreateError> {
         let qpn = queue_pair.qpn();
-        if qpn.number() <= Qpn::MANAGEMENT.number() || qpn == Qpn::MULTICAST {
+        if qpn.is_reserved() {
             return Err(CreateError::Reserved(qpn.number()));
         }
         if self.by_number.contains_key(&qpn.number()) {

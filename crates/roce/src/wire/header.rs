@@ -20,6 +20,12 @@ impl Qpn {
     pub const fn number(self) -> u32 {
         self.0
     }
+
+    /// Whether no queue pair of a program has the number: 0 and 1 belong to management, and the
+    /// last one to multicast.
+    pub const fn is_reserved(self) -> bool {
+        self.0 <= Qpn::MANAGEMENT.0 || self.0 == Qpn::MULTICAST.0
+    }
 }
 
 /// The partition key on Ethernet: full members of the default partition.

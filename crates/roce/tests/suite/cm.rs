@@ -17,11 +17,19 @@ pub(crate) fn address(which: u8) -> IpAddr {
 }
 
 pub(crate) fn connect(from: u8, to: u8) -> Connect {
-    Connect::new(address(from), address(to), PORT, QPNS[0], Psn::new(1), Mtu::B1024, b"hello").expect("one family")
+    connect_by(from, to, QPNS[0])
+}
+
+pub(crate) fn connect_by(from: u8, to: u8, qpn: Qpn) -> Connect {
+    Connect::new(address(from), address(to), PORT, qpn, Psn::new(1), Mtu::B1024, b"hello").expect("one family")
 }
 
 pub(crate) fn accept() -> Accept {
-    Accept::new(QPNS[1], Psn::new(2), b"welcome")
+    accept_by(QPNS[1])
+}
+
+pub(crate) fn accept_by(qpn: Qpn) -> Accept {
+    Accept::new(qpn, Psn::new(2), b"welcome")
 }
 
 pub(crate) const LIMITS: Limits = Limits {
@@ -37,6 +45,11 @@ pub(crate) const LIMITS: Limits = Limits {
 pub(crate) struct Two {
     pub(crate) client: Manager,
     pub(crate) server: Manager,
+}
+
+/// The queue pair that a side has for its connection of that index.
+pub(crate) fn qpn_of(side: usize, index: u32) -> Qpn {
+    Qpn::new(QPNS[side].number() + 0x100 * index)
 }
 
 pub(crate) fn two() -> Two {
@@ -56,7 +69,11 @@ impl Two {
 
     /// Sends a request to the server.
     pub(crate) fn requested(&mut self) -> (ConnectionId, ConnectionId, Request) {
-        let id = self.client.connect(0, 77, &connect(1, 2)).expect("room");
+        self.requested_by(QPNS[0])
+    }
+
+    pub(crate) fn requested_by(&mut self, qpn: Qpn) -> (ConnectionId, ConnectionId, Request) {
+        let id = self.client.connect(0, 77, &connect_by(1, 2, qpn)).expect("room");
         let sent = self.client.transmit().expect("a request");
         self.bring_server(&sent).expect("taken");
         let Some(Event::Requested(incoming, request)) = self.server.poll() else { panic!() };
@@ -64,8 +81,13 @@ impl Two {
     }
 
     pub(crate) fn established(&mut self) -> (ConnectionId, ConnectionId) {
-        let (id, incoming, _) = self.requested();
-        self.server.accept(0, incoming, &accept()).expect("requested");
+        self.established_as(0)
+    }
+
+    /// Makes the connection of that index, between queue pairs of its own.
+    pub(crate) fn established_as(&mut self, index: u32) -> (ConnectionId, ConnectionId) {
+        let (id, incoming, _) = self.requested_by(qpn_of(0, index));
+        self.server.accept(0, incoming, &accept_by(qpn_of(1, index))).expect("requested");
         let reply = self.server.transmit().expect("a reply");
         self.bring_client(&reply).expect("taken");
         assert!(matches!(self.client.poll(), Some(Event::Replied(replied, _)) if replied == id));
@@ -168,8 +190,8 @@ fn a_port_is_for_one_kind_of_connection() {
         (PortSpace::Unreliable, unreliable, None),
         (PortSpace::Reliable, unreliable, Some(reason::INVALID_SERVICE)),
         (PortSpace::Unreliable, reliable, Some(reason::INVALID_SERVICE)),
-        (PortSpace::Reliable, disagrees(1), Some(reason::UNSUPPORTED)),
-        (PortSpace::Unreliable, disagrees(0), Some(reason::UNSUPPORTED)),
+        (PortSpace::Reliable, disagrees(1), Some(reason::INVALID_TRANSPORT)),
+        (PortSpace::Unreliable, disagrees(0), Some(reason::INVALID_TRANSPORT)),
     ] {
         let mut two = Two { client: Manager::new(LIMITS), server: Manager::new(LIMITS) };
         two.server.listen(space.service_of_port(PORT));
@@ -224,7 +246,8 @@ fn nobody_listens_or_there_is_no_room() {
     let mut results = Vec::new();
     for from in [1, 1, 1, 3, 4, 5] {
         let mut asker = Manager::new(LIMITS);
-        asker.connect(0, u32::from(from) + results.len() as u32, &connect(from, 2)).expect("room");
+        let connect = connect_by(from, 2, qpn_of(0, results.len() as u32));
+        asker.connect(0, u32::from(from) + results.len() as u32, &connect).expect("room");
         let sent = asker.transmit().expect("a request");
         results.push(two.server.receive(0, results.len() as u32, address(from), &sent.mad));
     }
@@ -248,11 +271,11 @@ fn nobody_listens_or_there_is_no_room() {
 #[test]
 fn connections_that_end_count_as_half_open_until_their_numbers_are_free() {
     let mut two = two();
-    for ended in [(); 2].map(|()| two.established().1) {
+    for ended in [0, 1].map(|index| two.established_as(index).1) {
         two.server.disconnect(0, ended).expect("established");
     }
     while two.server.transmit().is_some() {}
-    two.client.connect(0, 1, &connect(1, 2)).expect("room");
+    two.client.connect(0, 1, &connect_by(1, 2, qpn_of(0, 2))).expect("room");
     let sent = two.client.transmit().expect("a request");
     assert_eq!(two.bring_server(&sent), Err(CmDiscard::Rejected(reason::NO_RESOURCES)));
     while let Some(due_ns) = two.server.deadline_ns() {

@@ -210,7 +210,9 @@ fn any_messages_leave_nothing_behind() {
         let mut recorded: Vec<[u8; 256]> = Vec::new();
         for step in 0..300_u64 {
             let now_ns = step * 100_000;
-            let connect = Connect::new(from, to, 1, Qpn::new(9), Psn::new(1), Mtu::B256, b"").expect("one family");
+            // Few numbers: some of the connections are stale.
+            let qpn = Qpn::new(rng.u32(2..6));
+            let connect = Connect::new(from, to, 1, qpn, Psn::new(1), Mtu::B256, b"").expect("one family");
             match rng.u8(..8) {
                 0 => _ = manager.connect(now_ns, rng.u32(..), &connect),
                 1 => {
@@ -263,7 +265,7 @@ fn any_messages_leave_nothing_behind() {
         // Three can connect as before, and a fourth can't.
         let connect = Connect::new(from, to, 1, Qpn::new(9), Psn::new(1), Mtu::B256, b"").expect("one family");
         for number in 0..half_open as u32 + 1 {
-            let request = Request { local_id: 1000 + number, ..connect.request };
+            let request = Request { local_id: 1000 + number, qpn: Qpn::new(9 + number), ..connect.request };
             let mad = Mad { transaction: 1, message: Message::Request(request) }.to_bytes();
             let taken = manager.receive(now_ns, rng.u32(..), from, &mad);
             let expected =

@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
 use verbline_roce::cm::{
-    Connect, Disconnect, Disconnected, IpHeader, MAD_BYTES, Mad, MadError, Message, Path, PortSpace, Ready, Reject,
-    Rejected, Reply, Request, Wait, packet_of,
+    Accept, Connect, Disconnect, Disconnected, IpHeader, MAD_BYTES, Mad, MadError, Message, Path, PortSpace, Ready,
+    Reject, Rejected, Reply, Request, Wait, packet_of,
 };
 use verbline_roce::transport::Mtu;
 use verbline_roce::wire::{self, Deth, HEADERS_MAX_BYTES, Psn, Qpn, Route, Segment};
@@ -168,6 +168,23 @@ fn a_request_has_its_fields_where_the_kernel_has_them() {
     assert_eq!(Mad::read(&odd), Err(MadError::Attribute(0x17)));
     odd[1] = 3;
     assert_eq!(Mad::read(&odd), Err(MadError::Kind([1, 3, 2, 3])));
+}
+
+/// And says that there is no alternate path, which the request may have named.
+#[test]
+fn a_reply_has_its_fields_where_the_kernel_has_them() {
+    let Accept { mut reply } = Accept::new(Qpn::new(0x12_3456), Psn::new(0x65_4321), b"data");
+    (reply.local_id, reply.remote_id, reply.ca_guid, reply.ack_delay) = (1, 2, 3, 17);
+    (reply.flow_control, reply.shared_receives) = (true, true);
+    let bytes = Mad { transaction: 7, message: Message::Reply(reply) }.to_bytes();
+    assert_eq!(bytes[16..18], [0, 0x13]);
+    let body = &bytes[24..];
+    assert_eq!(
+        (&body[..8], &body[12..15], &body[20..23]),
+        (&[0, 0, 0, 1, 0, 0, 0, 2][..], &[0x12, 0x34, 0x56][..], &[0x65, 0x43, 0x21][..])
+    );
+    assert_eq!(body[24..28], [16, 16, 17 << 3 | 1 << 1 | 1, 7 << 5 | 1 << 4]);
+    assert_eq!((&body[28..36], &body[36..41]), (&[0, 0, 0, 0, 0, 0, 0, 3][..], &b"data\0"[..]));
 }
 
 pub(crate) fn datagram(mad: &Mad, route: &Route) -> Vec<u8> {

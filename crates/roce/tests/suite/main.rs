@@ -5,6 +5,7 @@ mod changes;
 mod cm;
 mod cm_giving_up;
 mod cm_lossy;
+mod cm_stale;
 mod cm_tshark;
 mod cm_wire;
 mod engine;
