@@ -4,6 +4,10 @@
 //! peer that asks for each packet behind the missing one also sends more such NAKs from before the
 //! repetition. All of those have arrived once everything was repeated, so a second repetition waits
 //! until then. Only one further NAK is believed.
+//!
+//! The answer of a READ has no NAK: packets of it, or later answers, arrive without the first one.
+//! If they arrive from the beginning again, the repeated answer has lost the first one too. That
+//! counts like a further NAK.
 
 /// See the [module](self).
 #[derive(Clone, Copy, Debug)]
@@ -13,6 +17,8 @@ pub(crate) struct Repair {
     from: u64,
     to: u64,
     again: Again,
+    /// The last answer that arrived ahead of the first packet.
+    early: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,12 +30,18 @@ enum Again {
 
 impl Repair {
     pub(crate) fn new(from: u64, to: u64) -> Repair {
-        Repair { from, to, again: Again::IfAsked }
+        Repair { from, to, again: Again::IfAsked, early: None }
     }
 
     /// Whether it began with that packet.
     pub(crate) fn is_from(&self, packet: u64) -> bool {
         self.from == packet
+    }
+
+    /// Records an answer ahead of the first packet's. Returns whether the peer has begun to answer
+    /// again: a NAK has begun the repetition, or the answers before were of later packets.
+    pub(crate) fn is_answered_again(&mut self, packet: u64) -> bool {
+        self.early.replace(packet).is_none_or(|before| packet <= before)
     }
 
     /// Records that the peer asks for its first packet again.

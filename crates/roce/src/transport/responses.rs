@@ -50,7 +50,7 @@ impl Requester {
         // An ACK includes its packet, a NAK only those before.
         let through = if syndrome.code >> 5 == ACK { number + 1 } else { number };
         if !self.progress(cx, through) {
-            return self.repair(cx.sends);
+            return self.repair_unanswered(cx.sends, number);
         }
         let status = match (syndrome.code >> 5, syndrome.code) {
             (ACK, _) => return Ok(()),
@@ -84,7 +84,7 @@ impl Requester {
     /// acknowledges everything before it.
     fn answered<M>(&mut self, cx: &mut Completing<'_, M>, number: u64) -> Result<QueuedSend, Stop> {
         if !self.progress(cx, number) {
-            self.repair(cx.sends)?;
+            self.repair_unanswered(cx.sends, number)?;
             return Err(Stop::Discard(Discard::OutOfOrder));
         }
         let entry = cx.sends.entry(cx.sends.front()).copied();

@@ -69,18 +69,36 @@ impl Requester {
     }
 
     /// Repeats everything from the front on, at the cost of a retry: the packet at the front is
-    /// missing at the peer, or its answer here. One repetition is enough: further reports may be of
-    /// packets sent before it.
-    pub(crate) fn repair(&mut self, sends: &SendQueue) -> Result<(), Stop> {
-        if self.repaired.is_some_and(|repair| repair.is_from(self.una)) {
-            return Ok(());
-        }
+    /// missing at the peer, or its answer here. Further reports may be of packets sent before the
+    /// repetition.
+    fn repair(&mut self, sends: &SendQueue) -> Result<(), Stop> {
         self.window.shrink();
         let room_to = self.una + u64::from(self.window.packets());
         self.repaired = Some(Repair::new(self.una, self.cursor.min(room_to)));
         self.use_up_retry()?;
         self.go_back(sends);
         Ok(())
+    }
+
+    /// Handles an answer to packet `number`, ahead of the one to the READ or atomic at the front,
+    /// which was lost. If the peer answers the repetition, and that answer was lost too, it is
+    /// asked once more.
+    pub(crate) fn repair_unanswered(&mut self, sends: &SendQueue, number: u64) -> Result<(), Stop> {
+        let is_repeated = self.cursor > self.una;
+        match self.repaired.as_mut().filter(|repair| repair.is_from(self.una)) {
+            Some(repair) => {
+                if repair.is_answered_again(number) && is_repeated {
+                    repair.ask_again();
+                    self.repair_again(sends);
+                }
+                Ok(())
+            }
+            None => {
+                self.repair(sends)?;
+                self.repaired.iter_mut().for_each(|repair| _ = repair.is_answered_again(number));
+                Ok(())
+            }
+        }
     }
 
     /// Handles a NAK for the packet at the front. A further NAK after the repetition may be for the

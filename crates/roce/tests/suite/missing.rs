@@ -277,3 +277,79 @@ fn each_of_two_equal_atomics_has_its_own_answer_again() {
     }
     assert_ne!(answers[0].segment(), answers[1].segment());
 }
+
+/// Brings datagrams to A; returns how many it took.
+fn bring(pair: &mut Pair, answers: &[Datagram]) -> usize {
+    answers.iter().filter(|answer| pair.a.take(0, answer).is_ok()).count()
+}
+
+/// Regression: the answer of a READ that was lost twice came after the time-out only.
+#[test]
+fn an_answer_that_is_lost_twice_is_asked_for_twice() {
+    // A READ of several packets; and one of a packet, before a SEND whose acknowledgement arrives.
+    for (packets, sends, lost) in [(4, 0, 1), (4, 0, 2), (1, 1, 1)] {
+        let mut pair = pair();
+        pair.b.receive(9, 10);
+        pair.a.send(1, Operation::Read(remote(&pair.b)), packets * MTU);
+        (0..sends).for_each(|_| pair.a.send(2, SEND, 10));
+        for time in 0..3 {
+            let asked = pair.a.all(0);
+            assert_eq!(asked.len(), 1 + sends, "{time}");
+            asked.iter().for_each(|datagram| assert_eq!(pair.b.take(0, datagram).is_ok(), time == 0));
+            if time < 2 {
+                let answers = pair.b.all(0);
+                assert_eq!(answers.len(), packets as usize + sends);
+                assert_eq!(bring(&mut pair, &answers[lost..]), sends, "acknowledgements");
+            }
+        }
+        pair.settle(0);
+        let done = [(1, Status::Success), (2, Status::Success)];
+        assert_eq!(statuses(&mut pair.a), done[..1 + sends], "{packets} {lost}");
+        assert_eq!(pair.a.qp.counters().incidents().timeouts, 0);
+    }
+}
+
+/// The request was lost, and then the beginning of its answer. A third loss is one too many.
+#[test]
+fn an_answer_to_a_repeated_request_that_is_lost_is_asked_for_once() {
+    let mut pair = pair();
+    pair.b.receive(9, 10);
+    pair.a.send(1, Operation::Read(remote(&pair.b)), 3 * MTU);
+    pair.a.send(2, SEND, 10);
+    let asked = pair.a.all(0);
+    pair.b.take(0, &asked[1]).expect_err("ahead");
+    let nak = pair.b.next(0).expect("it asks");
+    pair.a.take(0, &nak).expect("taken");
+    for time in 0..2 {
+        assert_eq!(pair.a.all(0), asked, "{time}");
+        asked.iter().for_each(|datagram| assert_eq!(pair.b.take(0, datagram).is_ok(), time == 0));
+        let answers = pair.b.all(0);
+        assert_eq!(bring(&mut pair, &answers[1..]), 1, "the acknowledgement of the SEND");
+    }
+    assert_eq!((pair.a.all(0), pair.a.qp.counters().incidents().timeouts), (vec![], 0));
+    let overdue_ns = pair.a.qp.deadline_ns().expect("it waits");
+    pair.a.qp.advance(overdue_ns);
+    pair.settle(overdue_ns);
+    assert_eq!(statuses(&mut pair.a), [(1, Status::Success), (2, Status::Success)]);
+}
+
+/// Answers in their order are of the first request, which was repeated for the first of them.
+#[test]
+fn later_answers_to_the_first_request_ask_for_nothing() {
+    let mut pair = pair();
+    pair.a.send(1, Operation::Read(remote(&pair.b)), 6 * MTU);
+    let asked = pair.a.all(0);
+    pair.b.take(0, &asked[0]).expect("taken");
+    let answers = pair.b.all(0);
+    assert_eq!(bring(&mut pair, &answers[1..3]), 0);
+    assert_eq!(pair.a.next(0).as_ref(), Some(&asked[0]));
+    assert_eq!((bring(&mut pair, &answers[3..]), pair.a.all(0)), (0, vec![]));
+    // Before the repetition has left, nothing can be its answer.
+    let mut pair = self::pair();
+    pair.a.send(1, Operation::Read(remote(&pair.b)), 6 * MTU);
+    let asked = pair.a.all(0);
+    pair.b.take(0, &asked[0]).expect("taken");
+    let answers = pair.b.all(0);
+    assert_eq!(bring(&mut pair, &[&answers[2..], &answers[1..]].concat()), 0);
+    assert_eq!(pair.a.all(0), asked, "once");
+}
