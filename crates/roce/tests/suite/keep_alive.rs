@@ -1,10 +1,10 @@
 //! Keep-alives: when a silent peer is asked, its answer, and the failure without one.
 
 use verbline_roce::transport::{PeerFault, Retries};
-use verbline_roce::wire::{Rc, Segment, SendEnd, Syndrome};
+use verbline_roce::wire::{Bth, HEADERS_MAX_BYTES, Packet, Rc, Segment, SendEnd, Syndrome};
 use verbline_roce::{Operation, Status};
 
-use crate::pair::{Datagram, PSNS, Pair, RIGHTS, statuses};
+use crate::pair::{Datagram, Half, PSNS, Pair, QPNS, RIGHTS, statuses};
 
 const S_NS: u64 = 1_000_000_000;
 const SEND: Operation = Operation::Send(SendEnd::Plain);
@@ -94,4 +94,20 @@ fn who_waits_for_an_answer_asks_for_no_other() {
     pair.a.take(0, &answers[0]).expect("an answer");
     assert!(at(&mut pair, 20 * S_NS).is_empty());
     assert!(!pair.a.qp.is_failed());
+}
+
+/// Regression: a datagram that only had the peer's address kept a connection open.
+#[test]
+fn a_number_that_is_far_away_is_not_the_peers() {
+    for (ahead, is_heard) in [(1, true), (1 << 20, false)] {
+        let mut pair = pair();
+        let (route, bth) = (Half::peer_of(1).route, Bth::new(QPNS[0], PSNS[1].plus(ahead)));
+        let segment = Segment::Rc(Rc::Send { first: true, last: Some(SendEnd::Plain) });
+        let mut bytes = vec![0; HEADERS_MAX_BYTES];
+        let len = Packet { bth, segment, payload: &[] }.write(&mut bytes, &route, 0);
+        bytes.truncate(len);
+        pair.a.take(0, &Datagram { route, bytes }).expect_err("not the next one");
+        pair.a.all(0);
+        assert_eq!(at(&mut pair, 10 * S_NS).is_empty(), is_heard, "{ahead}");
+    }
 }
