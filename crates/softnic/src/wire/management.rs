@@ -343,6 +343,9 @@ impl Management {
         let Some((peer, called)) = said else {
             return self.reject(now_ns, id, reason::UNSUPPORTED, b"another sender's address");
         };
+        if called != self.own.ip() {
+            return self.reject(now_ns, id, reason::INVALID_GID, b"another receiver's address");
+        }
         let Some((space, port)) = request.port() else {
             return self.reject(now_ns, id, reason::INVALID_SERVICE, &[]);
         };

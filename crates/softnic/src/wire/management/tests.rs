@@ -99,3 +99,26 @@ fn a_first_packet_stands_for_the_word_that_the_peer_is_ready() {
     server.hear(0, 9);
     assert_eq!((news.lock().expect("no panic").len(), server.next_established()), (1, None));
 }
+
+/// Regression: a listener was told any address that its peer had asked for.
+#[test]
+fn a_request_for_another_address_is_rejected() {
+    let at = |last: u8| SocketAddr::from(([10, 0, 0, last], 4791));
+    for (asked, expected) in [(2, None), (3, Some(reason::INVALID_GID))] {
+        let (mut client, mut server) = (Management::new(at(1), 1), Management::new(at(2), 2));
+        let taken = Arc::new(Mutex::new(0));
+        let count = taken.clone();
+        let take: Take = Box::new(move |_| {
+            *count.lock().expect("no panic") += 1;
+            true
+        });
+        assert!(server.listen((PortSpace::Reliable, 7), take));
+        let to = (PortSpace::Reliable, (at(asked).ip(), 7).into());
+        client.connect(0, 1, to, &TERMS, Box::new(|_| {})).expect("room");
+        let mad = Mad { transaction: 1, message: said(&mut client) }.to_bytes();
+        assert!(server.receive(0, at(1).ip(), &verbline_roce::Management { payload: &mad }));
+        let rejected = server.has_messages().then(|| said(&mut server));
+        let why = rejected.map(|message| if let Message::Reject(reject) = message { reject.reason } else { 0 });
+        assert_eq!((why, *taken.lock().expect("no panic")), (expected, u32::from(asked == 2)));
+    }
+}
