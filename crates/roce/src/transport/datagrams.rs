@@ -4,12 +4,8 @@ use crate::memory::Memory;
 use crate::transport::counters::Discard;
 use crate::transport::inbox::Message;
 use crate::transport::responder::Serve;
-use crate::wire::{Addresses, Bth, Deth, Route, SendEnd, ip};
+use crate::wire::{Bth, Deth, Route, SendEnd, ip};
 use crate::work::{Completed, Source};
-
-/// Bytes before the payload in a receive: the global route header, or in its last 20 bytes the IPv4
-/// header.
-const HEADER_BYTES: usize = 40;
 
 /// Takes in a datagram of `len` bytes. One without a place is discarded silently, and no queue pair
 /// fails: it could be a stranger's.
@@ -30,25 +26,14 @@ pub(crate) fn datagram<M: Memory>(
     }
     // The payload first: if it has no place, the receive stays for the next datagram.
     let is_placed = cx.inbox.hold(cx.memory)
-        && cx.inbox.place(cx.owner, cx.memory, HEADER_BYTES as u64, payload).is_ok()
-        && cx.inbox.place(cx.owner, cx.memory, 0, &header(route, len)).is_ok();
+        && cx.inbox.place(cx.owner, cx.memory, ip::BEFORE_MESSAGE_BYTES as u64, payload).is_ok()
+        && cx.inbox.place(cx.owner, cx.memory, 0, &ip::before_message(route, len)).is_ok();
     if !is_placed {
         return Err(Discard::NoReceive);
     }
     let completed = Completed::Receive(immediate.map_or(SendEnd::Plain, SendEnd::Immediate));
     let source = Some(Source { addr: route.addresses.source(), qpn: deth.source });
-    let bytes = (HEADER_BYTES + payload.len()) as u32;
+    let bytes = (ip::BEFORE_MESSAGE_BYTES + payload.len()) as u32;
     cx.inbox.complete(Message { completed, bytes, solicited: bth.solicited, source });
     Ok(())
-}
-
-fn header(route: &Route, len: usize) -> [u8; HEADER_BYTES] {
-    let mut written = [0; ip::IP_UDP_MAX_BYTES];
-    ip::write(&mut written, route, 0, len);
-    let mut header = [0; HEADER_BYTES];
-    match route.addresses {
-        Addresses::V4 { .. } => header[20..].copy_from_slice(&written[..20]),
-        Addresses::V6 { .. } => header.copy_from_slice(&written[..HEADER_BYTES]),
-    }
-    header
 }

@@ -10,6 +10,8 @@ pub const IP_UDP_MAX_BYTES: usize = IPV6_BYTES + UDP_BYTES;
 const IPV4_BYTES: usize = 20;
 const IPV6_BYTES: usize = 40;
 const UDP_BYTES: usize = 8;
+/// The bytes before an IPv4 header, where an IPv6 header would begin.
+const BEFORE_V4_BYTES: usize = IPV6_BYTES - IPV4_BYTES;
 const UDP_PROTOCOL: u8 = 17;
 const HOP_LIMIT: u8 = 64;
 const DONT_FRAGMENT: u16 = 0x4000;
@@ -23,6 +25,50 @@ pub struct Frame<'a> {
     pub ip_id: u16,
     /// The UDP payload.
     pub datagram: &'a [u8],
+}
+
+/// The bytes before a datagram's message in a receive (verbs: `ibv_grh`).
+pub const BEFORE_MESSAGE_BYTES: usize = IPV6_BYTES;
+
+/// The bytes before the message of a received datagram of `len` bytes: its IPv6 header, or zeros
+/// and its IPv4 header (annex A17). A carrier that doesn't know the identification and the hop
+/// limit shows those that we send with.
+///
+/// # Panics
+/// If `len` is more than fits a datagram.
+pub fn before_message(route: &Route, len: usize) -> [u8; BEFORE_MESSAGE_BYTES] {
+    let mut written = [0; IP_UDP_MAX_BYTES];
+    write(&mut written, route, 0, len);
+    let mut before = [0; BEFORE_MESSAGE_BYTES];
+    match route.addresses {
+        Addresses::V4 { .. } => before[BEFORE_V4_BYTES..].copy_from_slice(&written[..IPV4_BYTES]),
+        Addresses::V6 { .. } => before.copy_from_slice(&written[..IPV6_BYTES]),
+    }
+    before
+}
+
+/// An IPv4 header before a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BeforeV4 {
+    /// The sender's address.
+    pub source: Ipv4Addr,
+    /// The receiver's address, or the group's.
+    pub destination: Ipv4Addr,
+    /// DSCP and ECN.
+    pub traffic_class: u8,
+    /// Hops that remained.
+    pub hop_limit: u8,
+}
+
+/// Reads the IPv4 header before a message; nothing if a GRH or an IPv6 header lies there. The bytes
+/// before an IPv4 header may be of any value; where they look like an IPv6 header, the checksum
+/// decides.
+pub fn read_v4_before_message(before: &[u8; BEFORE_MESSAGE_BYTES]) -> Option<BeforeV4> {
+    let head = before.last_chunk::<IPV4_BYTES>()?;
+    let is_v4 = head[0] == 0x45 && (before[0] >> 4 != 6 || header_checksum(head) == 0);
+    let address = |at: usize| Ipv4Addr::new(head[at], head[at + 1], head[at + 2], head[at + 3]);
+    let (source, destination) = (address(12), address(16));
+    is_v4.then_some(BeforeV4 { source, destination, traffic_class: head[1], hop_limit: head[8] })
 }
 
 /// Writes the headers before a datagram of `len` bytes; returns their length. IPv6 goes without a

@@ -97,11 +97,12 @@ pub(crate) fn send(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, erro
         Route::Device(device) => {
             let target = fabric::lookup(pinned, ud.remote_qpn & QPN_MASK).filter(|target| target.is_datagram());
             if let Some(target) = target.filter(|target| std::ptr::eq(target.device(), device)) {
-                datagram.deliver(target, errors);
+                // As on a network, the sender isn't told.
+                let _ = datagram.deliver(target, errors);
             }
         }
         Route::Group(group) if ud.remote_qpn & QPN_MASK == QPN_MULTICAST => {
-            group.members(pinned).for_each(|member| datagram.deliver(member, errors));
+            group.members(pinned).for_each(|member| _ = datagram.deliver(member, errors));
         }
         Route::Group(_) | Route::Nowhere => {}
     }
@@ -125,15 +126,27 @@ pub(crate) struct Incoming<'a> {
     /// Host order.
     pub(crate) immediate: Option<u32>,
     pub(crate) solicited: bool,
-    /// The destination address or group, and the sender's address.
-    pub(crate) gid: [u8; 16],
-    pub(crate) source_gid: [u8; 16],
+    /// The bytes before its message in a receive.
+    pub(crate) header: [u8; GRH_BYTES as usize],
     pub(crate) payload: &'a [u8],
 }
 
-/// Delivers a datagram to a queue pair of the device, or to the members of a group; returns false
-/// if the queue pair does not exist.
-pub(crate) fn arrive(device: &Device, pinned: Pinned<'_>, came: &Incoming<'_>, errors: &mut Errors) -> bool {
+/// Why a datagram from another process reached no queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unreached {
+    /// There is none.
+    NoQueuePair,
+    /// It doesn't receive yet, or any longer.
+    NotReady,
+}
+
+/// Delivers a datagram to a queue pair of the device, or to the members of a group.
+pub(crate) fn arrive(
+    device: &Device,
+    pinned: Pinned<'_>,
+    came: &Incoming<'_>,
+    errors: &mut Errors,
+) -> Result<(), Unreached> {
     let mut source = Sources::new(pinned);
     source.add_own(came.payload);
     let bytes = came.payload.len() as u64;
@@ -143,7 +156,7 @@ pub(crate) fn arrive(device: &Device, pinned: Pinned<'_>, came: &Incoming<'_>, e
         source: &source,
         bytes,
         qkey: came.qkey,
-        grh: Some(grh(bytes, came.source_gid, came.gid, 0, 0)),
+        grh: Some(came.header),
         arrival: Arrival {
             opcode: completion::RECV,
             bytes: bytes + GRH_BYTES,
@@ -158,14 +171,16 @@ pub(crate) fn arrive(device: &Device, pinned: Pinned<'_>, came: &Incoming<'_>, e
     match came.to {
         Receiver::QueuePair(qpn) => {
             let target = fabric::lookup(pinned, qpn).filter(|target| target.is_datagram()).filter(is_of_device);
-            if let Some(target) = target {
-                datagram.deliver(target, errors);
-            }
-            target.is_some()
+            datagram.deliver(target.ok_or(Unreached::NoQueuePair)?, errors)
         }
         Receiver::Group(group) => {
-            group.members(pinned).filter(is_of_device).for_each(|member| datagram.deliver(member, errors));
-            true
+            // It has reached the group if it has reached a member.
+            let mut reached = Err(Unreached::NoQueuePair);
+            for member in group.members(pinned).filter(is_of_device) {
+                let delivered = datagram.deliver(member, errors);
+                reached = reached.or(delivered);
+            }
+            reached
         }
     }
 }
@@ -186,16 +201,17 @@ struct Datagram<'a> {
 }
 
 impl Datagram<'_> {
-    /// Delivers it to one queue pair.
-    fn deliver(&self, target: &Qp, errors: &mut Errors) {
+    /// Delivers it to one queue pair, if that is ready. One with another key, or without a place,
+    /// is counted here.
+    fn deliver(&self, target: &Qp, errors: &mut Errors) -> Result<(), Unreached> {
         // Acquire pairs with the Release in `modify`: the target is ready before it accepts.
         if target.inbound.accept.load(Ordering::Acquire) & ACCEPT_DATAGRAMS == 0 {
-            return;
+            return Err(Unreached::NotReady);
         }
         // Relaxed, both: the control path's number, and a statistic.
         if target.inbound.qkey.load(Ordering::Relaxed) != self.qkey {
             target.device().qkey_violations.fetch_add(1, Ordering::Relaxed);
-            return;
+            return Ok(());
         }
         // Several senders at a time: each must get another receive. Receives complete in the order
         // in which they were posted, so the lock is held until this one has completed.
@@ -204,7 +220,10 @@ impl Datagram<'_> {
         // vol. 1, 9.9.3: a fault of class D), since it could be a stranger's. The receive stays for
         // the next.
         let least = if self.is_of_network { GRH_BYTES + self.bytes } else { 0 };
-        let Some(index) = take(target, least) else { return target.count_out_of_buffer() };
+        let Some(index) = take(target, least) else {
+            target.count_out_of_buffer();
+            return Ok(());
+        };
         // SAFETY: `held` returns nothing.
         let placed = unsafe { message::place(target, self.pinned, index, self.source, GRH_BYTES, self.bytes, || None) };
         let (status, arrival) = match placed {
@@ -220,6 +239,7 @@ impl Datagram<'_> {
         if arrival::complete_receive(target, index, arrival, status, [self.from, 0]).is_err() {
             errors.fail_fatally(target);
         }
+        Ok(())
     }
 
     /// Fills the first 40 bytes of the receive, whose length was checked.

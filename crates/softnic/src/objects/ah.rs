@@ -9,6 +9,7 @@ use crate::objects::mcast::{self, Group};
 use crate::objects::pd::Pd;
 use rdma_sys::*;
 use std::ffi::c_int;
+use verbline_roce::wire::ip;
 
 /// A handle's destination.
 #[derive(Clone, Copy)]
@@ -76,12 +77,9 @@ pub(crate) fn from_wc(source: &Device, port: u8, wc: &ibv_wc, grh: Option<ibv_gr
     // SAFETY: zero is a value of every field.
     let mut out: ibv_ah_attr = unsafe { std::mem::zeroed() };
     (out.dlid, out.sl, out.src_path_bits, out.port_num) = (wc.slid, wc.sl, wc.dlid_path_bits, port);
-    if let Some(grh) = grh {
-        // SAFETY: any sixteen bytes are a GID.
-        let local = unsafe { grh.dgid.raw };
+    if let Some(header) = grh.map(Header::of) {
+        let Header { local, sender, flow, hop_limit } = header;
         let index = (0..source.gids()).find(|index| source.gid(*index) == Some(local));
-        // SAFETY: any sixteen bytes are a GID.
-        let sender = unsafe { grh.sgid.raw };
         let own = source.gid(device::ADDRESS_GID);
         // The sender may also be another process at the same address.
         let is_elsewhere = device::by_gid(&sender).is_none() || own == Some(sender);
@@ -90,14 +88,51 @@ pub(crate) fn from_wc(source: &Device, port: u8, wc: &ibv_wc, grh: Option<ibv_gr
         let first = if is_elsewhere && own.is_some() { device::ADDRESS_GID } else { 0 };
         let index = index.or_else(|| mcast::is_multicast(&local).then_some(first)).ok_or(libc::EINVAL)?;
         out.is_global = 1;
-        out.grh.dgid = grh.sgid;
+        out.grh.dgid = ibv_gid { raw: sender };
         out.grh.sgid_index = index as u8;
-        out.grh.hop_limit = 0xff;
-        let flow = u32::from_be(grh.version_tclass_flow);
+        out.grh.hop_limit = hop_limit;
         out.grh.flow_label = flow & 0xf_ffff;
         out.grh.traffic_class = (flow >> 20) as u8;
     }
     Ok(out)
+}
+
+/// What the bytes before a received datagram say.
+struct Header {
+    /// The destination's GID, and the sender's.
+    local: [u8; 16],
+    sender: [u8; 16],
+    /// Traffic class and flow label, as in a GRH.
+    flow: u32,
+    /// The hop limit of an answer.
+    hop_limit: u8,
+}
+
+impl Header {
+    /// Reads a GRH, or the IPv4 header in its last 20 bytes, of a datagram that came by IPv4.
+    fn of(grh: ibv_grh) -> Header {
+        // SAFETY: forty bytes without padding, and any are valid.
+        let bytes = unsafe { std::mem::transmute::<ibv_grh, [u8; ip::BEFORE_MESSAGE_BYTES]>(grh) };
+        match ip::read_v4_before_message(&bytes) {
+            Some(v4) => Header {
+                local: v4.destination.to_ipv6_mapped().octets(),
+                sender: v4.source.to_ipv6_mapped().octets(),
+                flow: u32::from(v4.traffic_class) << 20,
+                hop_limit: v4.hop_limit,
+            },
+            None => Header {
+                local: part(&bytes, 24),
+                sender: part(&bytes, 8),
+                flow: u32::from_be_bytes(part(&bytes, 0)),
+                hop_limit: 0xff,
+            },
+        }
+    }
+}
+
+/// `LEN` of the bytes, from `at` on.
+fn part<const LEN: usize>(bytes: &[u8; ip::BEFORE_MESSAGE_BYTES], at: usize) -> [u8; LEN] {
+    std::array::from_fn(|index| bytes[at + index])
 }
 
 /// `ibv_destroy_ah(3)`, up to freeing it.

@@ -4,25 +4,23 @@
 //! Guarantees: a datagram that another process passed on is not passed on again.
 
 use crate::data_path::arrival;
-use crate::data_path::datagram::{self, Incoming, Receiver};
+use crate::data_path::datagram::{self, Incoming, Receiver, Unreached};
 use crate::data_path::errors::Errors;
 use crate::objects::device::Device;
 use crate::objects::fabric::{self, slice_of};
 use crate::objects::guards::Pinned;
-use crate::wire::gid_of;
 use crate::wire::management::{Management, Whose};
 use crate::wire::memory::Keys;
 use crate::wire::neighbours::Neighbours;
 use crate::wire::transports::Transports;
 use std::net::{IpAddr, SocketAddr};
 use verbline_roce::transport::{Arrival, Discard, Icrc};
-use verbline_roce::wire::{Addresses, Qpn, Route};
+use verbline_roce::wire::{Addresses, Qpn, Route, ip};
 use verbline_roce::{Datagram, Received};
 
 /// Takes in datagrams to a wire's own address.
 pub(super) struct Intake<'a> {
     pub(super) device: &'static Device,
-    pub(super) own: IpAddr,
     pub(super) now_ns: u64,
     pub(super) pinned: Pinned<'a>,
     pub(super) queue_pairs: &'a mut Transports,
@@ -64,9 +62,9 @@ impl Intake<'_> {
             // Datagrams to groups come by the groups' sockets.
             Received::Datagram(came) if came.to != Qpn::MULTICAST => {
                 let to = Receiver::QueuePair(came.to.number());
-                let came = incoming(to, gid_of(self.own), from, &came);
-                if !datagram::arrive(self.device, self.pinned, &came, errors) {
-                    self.discard(1, Discard::NoQueuePair);
+                let came = incoming(to, &arrived.route, bytes.len(), &came);
+                if let Err(why) = datagram::arrive(self.device, self.pinned, &came, errors) {
+                    self.discard(1, why.into());
                 }
             }
             Received::Datagram(_) => self.discard(1, Discard::NoQueuePair),
@@ -82,6 +80,15 @@ impl Intake<'_> {
     }
 }
 
+impl From<Unreached> for Discard {
+    fn from(why: Unreached) -> Discard {
+        match why {
+            Unreached::NoQueuePair => Discard::NoQueuePair,
+            Unreached::NotReady => Discard::NotReady,
+        }
+    }
+}
+
 /// The arrival of a datagram from `from` at `to`; `None` if its sender is of another family.
 pub(super) fn arrived(from: SocketAddr, to: IpAddr) -> Option<Arrival> {
     let route = Route { addresses: Addresses::new(from.ip(), to)?, source_port: from.port(), traffic_class: 0 };
@@ -89,15 +96,15 @@ pub(super) fn arrived(from: SocketAddr, to: IpAddr) -> Option<Arrival> {
     Some(Arrival { route, icrc: if to.is_ipv6() { Icrc::IpId(0) } else { Icrc::Unknown } })
 }
 
-pub(super) fn incoming<'a>(to: Receiver, gid: [u8; 16], from: SocketAddr, came: &Datagram<'a>) -> Incoming<'a> {
+/// A datagram of `len` bytes that came by a route.
+pub(super) fn incoming<'a>(to: Receiver, route: &Route, len: usize, came: &Datagram<'a>) -> Incoming<'a> {
     Incoming {
         to,
         from: came.from.number(),
         qkey: came.qkey,
         immediate: came.immediate,
         solicited: came.solicited,
-        gid,
-        source_gid: gid_of(from.ip()),
+        header: ip::before_message(route, len),
         payload: came.payload,
     }
 }

@@ -19,8 +19,8 @@
 //!
 //! # Not supported yet
 //! Multicast by IPv6, keys that sign, and shared receive queues of another protection domain than
-//! the queue pair's. The hop limit and the service level of a path aren't put on packets: the
-//! host's route and the socket's priority decide them.
+//! the queue pair's. The hop limit, the flow label and the service level of a path aren't put on
+//! packets: the host's route and the socket decide them.
 
 mod arrivals;
 mod attach;

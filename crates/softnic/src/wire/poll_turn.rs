@@ -143,7 +143,7 @@ impl Inner {
     fn take_in(&mut self, now_ns: u64, pinned: Pinned<'_>, errors: &mut Errors, is_own_thread: bool) {
         let Inner { device, link, queue_pairs, management, neighbours, arrivals, asking, .. } = self;
         let own = link.own().ip();
-        let mut intake = Intake { device, own, now_ns, pinned, queue_pairs, management };
+        let mut intake = Intake { device, now_ns, pinned, queue_pairs, management };
         neighbours.look(is_own_thread);
         for index in 0..arrivals.receive(link, link.own_socket(), asking) {
             let Some((from, arrived, datagrams)) = came(arrivals, link, index, own) else { continue };
@@ -174,20 +174,28 @@ impl Inner {
     /// Takes in datagrams to a group. Those of this process's devices were delivered already.
     fn take_in_of_group(&mut self, index: usize, now_ns: u64, pinned: Pinned<'_>, errors: &mut Errors) {
         let Inner { device, link, queue_pairs, arrivals, groups, .. } = self;
-        let Some(Joined { gid, group, address, socket, asking, .. }) = groups.get(index) else { return };
+        let Some(Joined { group, address, socket, asking, .. }) = groups.get(index) else { return };
         let to = (*address).into();
         for index in 0..arrivals.receive(link, socket.as_fd(), asking) {
             let Some((from, arrived, datagrams)) = came(arrivals, link, index, to) else { continue };
             let of_here = device::by_gid(&gid_of(from.ip()));
             for bytes in datagrams {
                 // Only the transport's queue pairs need memory, and none of them is in a group.
-                if let Received::Datagram(came) = queue_pairs.engine.receive(now_ns, arrived, bytes, &mut Keys(pinned))
-                    && came.to == Qpn::MULTICAST
-                    && !of_here.is_some_and(|sender| fabric::is_here(sender, came.from.number()))
-                {
-                    let came = intake::incoming(Receiver::Group(group), *gid, from, &came);
-                    datagram::arrive(device, pinned, &came, errors);
-                }
+                let lost = match queue_pairs.engine.receive(now_ns, arrived, bytes, &mut Keys(pinned)) {
+                    Received::Datagram(came) if came.to == Qpn::MULTICAST => {
+                        if of_here.is_some_and(|sender| fabric::is_here(sender, came.from.number())) {
+                            continue;
+                        }
+                        let came = intake::incoming(Receiver::Group(group), &arrived.route, bytes.len(), &came);
+                        datagram::arrive(device, pinned, &came, errors).map_err(Discard::from)
+                    }
+                    Received::Discarded(_) | Received::Taken { .. } => Ok(()),
+                    // No queue pair has a group's address for its own.
+                    Received::Datagram(_) | Received::Management(_) | Received::Elsewhere(_) => {
+                        Err(Discard::NoQueuePair)
+                    }
+                };
+                lost.unwrap_or_else(|why| queue_pairs.engine.count_discarded(why));
             }
         }
     }

@@ -2,6 +2,8 @@
 use crate::harness::*;
 use rdma_sys::ibv_qp_type::IBV_QPT_UD;
 use rdma_sys::*;
+use std::net::Ipv4Addr;
+use verbline_roce::wire::{Addresses, Route, ip};
 use verbline_softnic::provider as soft;
 
 const GRH: usize = 40;
@@ -160,6 +162,34 @@ fn the_way_back_is_in_the_completion() {
         let back = unsafe { soft::ibv_create_ah_from_wc(other.pd, &mut wc, b_mem.addr() as *mut ibv_grh, 1) };
         assert!(!back.is_null());
         let back = Ah(back);
+        b.post(&mut [Wr::send(3, 0, &[]).to(back.0, wc.src_qp, QKEY)]).unwrap();
+        assert_eq!(a_cq.poll().unwrap().wr_id, 9);
+    }
+}
+
+/// As a card shows a datagram that came by IPv4: its IP header, behind 20 bytes of any value.
+#[test]
+fn the_way_back_is_in_an_ipv4_header_too() {
+    let Ends { a, a_cq, b, b_cq, nic, other } = &ends();
+    let (a_mem, b_mem) = (nic.memory(256), other.memory(256));
+    let ah = by_gid(nic, gid(other, 1), 1).unwrap();
+    b.recv(1, &[b_mem.sge(0, 256)]);
+    a.post(&mut [Wr::send(2, 0, &[]).to(ah.0, b.num(), QKEY)]).unwrap();
+    let mut wc: ibv_wc = unsafe { std::mem::zeroed() };
+    assert_eq!(unsafe { ibv_poll_cq(b_cq.0, 1, &mut wc) }, 1);
+    let [source, destination] = [Ipv4Addr::new(10, 9, 9, 1), Ipv4Addr::new(10, 9, 9, 2)];
+    let route = Route { traffic_class: 0xb8, ..Route::new(Addresses::V4 { source, destination }, 2, 3) };
+    for first in [0, 0x45, 0x60, 0xff] {
+        let mut header = ip::before_message(&route, 28);
+        header[..20].fill(first);
+        b_mem.fill(0, &header);
+        let grh = b_mem.addr() as *mut ibv_grh;
+        let mut attr: ibv_ah_attr = unsafe { std::mem::zeroed() };
+        assert_eq!(unsafe { soft::ibv_init_ah_from_wc(other.context, 1, &mut wc, grh, &mut attr) }, 0, "{first}");
+        assert_eq!((unsafe { attr.grh.dgid.raw }, attr.grh.sgid_index, attr.is_global), (gid(nic, 1), 1, 1));
+        assert_eq!((attr.grh.traffic_class, attr.grh.flow_label, attr.grh.hop_limit), (0xb8, 0, 64));
+        let back = ah_to(other, |made| *made = attr).unwrap();
+        a.recv(9, &[a_mem.sge(0, 256)]);
         b.post(&mut [Wr::send(3, 0, &[]).to(back.0, wc.src_qp, QKEY)]).unwrap();
         assert_eq!(a_cq.poll().unwrap().wr_id, 9);
     }

@@ -1,12 +1,12 @@
 //! The cost of a stranger's UD datagram: docs/hostile-wire.md has a row of each test's name.
 
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Instant;
 
 use crate::common::{Options, PATIENCE, Side};
 use crate::datagrams::{datagram_side, ready};
-use crate::{options, own, side_of, side_with};
-use verbline_verbs::{Discard, Transport, wire_counters};
+use crate::{ADDRESS_GID, options, own, side_of, side_with};
+use verbline_verbs::{Discard, InitSpec, Transport, wire_counters};
 
 const SEND_ONLY: u8 = 0x64;
 const RC_SEND_ONLY: u8 = 0x04;
@@ -96,6 +96,33 @@ fn to_one_of_another_transport() {
     let reliable = side_of(Transport::Rc, own(), false);
     let to = (reliable.qp.qpn(), target.1);
     stranger.is_discarded(Discard::NoQueuePair, &packet(SEND_ONLY, PKEY, to, b"not yet a peer's"));
+}
+
+/// Regression: such a datagram was in no count.
+#[test]
+fn to_one_that_is_not_ready() {
+    let mut stranger = stranger();
+    let mut early = side_of(Transport::Ud, own(), false);
+    early.qp.to_init(&InitSpec { gid_index: ADDRESS_GID, ..InitSpec::default() }).unwrap();
+    let to = (early.qp.qpn(), stranger.target().1);
+    stranger.is_discarded(Discard::NotReady, &packet(SEND_ONLY, PKEY, to, b"too early"));
+}
+
+/// As the kernel's rxe and cards show it: in the last 20 of the 40 bytes. Regression: there was a
+/// GRH of IPv6.
+#[test]
+fn that_comes_by_ipv4_lies_behind_its_ip_header() {
+    let mut stranger = stranger();
+    assert_eq!(stranger.side.post_recvs(1), 1);
+    let bytes = packet(SEND_ONLY, PKEY, stranger.target(), b"known");
+    stranger.send(&bytes);
+    let received = stranger.side.receive(1);
+    let header = received[0].headroom_data().last_chunk::<40>().unwrap();
+    assert_eq!(header[..20], [0; 20]);
+    let IpAddr::V4(to) = own() else { panic!() };
+    let len = (28 + bytes.len()) as u16;
+    assert_eq!((&header[20..22], &header[22..24]), (&[0x45, 0][..], &len.to_be_bytes()[..]));
+    assert_eq!((&header[32..36], &header[36..40]), (&[127, 99, 0, 1][..], &to.octets()[..]));
 }
 
 #[test]

@@ -11,6 +11,7 @@ use crate::wire::management::{News, Requested, Terms};
 use crate::wire::neighbours::claim_slice;
 use crate::wire::run::Run;
 use crate::wire::socket::tests::address;
+use std::net::Ipv4Addr;
 use std::sync::Mutex;
 use verbline_roce::Owner;
 use verbline_roce::cm::{MANAGEMENT_QKEY, PortSpace};
@@ -110,14 +111,21 @@ fn each_datagram_that_leads_nowhere_is_counted_by_its_reason() {
     };
     let asking = asking(peer, (own.ip(), 4420));
     let mad = verbline_roce::wire::read(&asking).expect("a packet").payload;
-    for (what, bytes, why) in [
-        ("a message without management's key", datagram(Qpn::MANAGEMENT, 1, mad), Some(Discard::Key)),
-        ("no message", datagram(Qpn::MANAGEMENT, MANAGEMENT_QKEY, &mad[..252]), Some(Discard::Malformed)),
-        ("a group's, to an address", datagram(Qpn::MULTICAST, 1, &[7; 8]), Some(Discard::NoQueuePair)),
-        ("a message", asking.clone(), None),
+    let group = Ipv4Addr::new(239, 0x77, std::process::id() as u8, 45);
+    wire.join(&group.to_ipv6_mapped().octets()).expect("a group");
+    let group = (group, own.port()).into();
+    let message = |to| datagram(to, 1, &[7; 8]);
+    for (what, to, bytes, why) in [
+        ("a message without management's key", own, datagram(Qpn::MANAGEMENT, 1, mad), Some(Discard::Key)),
+        ("no message", own, datagram(Qpn::MANAGEMENT, MANAGEMENT_QKEY, &mad[..252]), Some(Discard::Malformed)),
+        ("a group's, to an address", own, message(Qpn::MULTICAST), Some(Discard::NoQueuePair)),
+        ("a group's, without a member", group, message(Qpn::MULTICAST), Some(Discard::NoQueuePair)),
+        ("a queue pair's, to a group", group, message(Qpn::new(2)), Some(Discard::NoQueuePair)),
+        ("a message to a group", group, asking.clone(), Some(Discard::NoQueuePair)),
+        ("a message", own, asking.clone(), None),
     ] {
         let before = *wire.lock().queue_pairs.engine.incidents();
-        asker.send(&Run { to: own, traffic_class: 0, bytes: &bytes, segment_bytes: bytes.len() });
+        asker.send(&Run { to, traffic_class: 0, bytes: &bytes, segment_bytes: bytes.len() });
         let (inside, mut errors) = (guard.enter(), Errors::new());
         wire.poll(Pinned::inside(&inside), &mut errors);
         let after = *wire.lock().queue_pairs.engine.incidents();
