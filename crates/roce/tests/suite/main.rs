@@ -22,6 +22,7 @@ mod refusals;
 mod reliable;
 mod restarts;
 mod sim;
+mod told;
 mod unreliable;
 mod wire;
 mod wire_properties;

@@ -353,3 +353,22 @@ fn later_answers_to_the_first_request_ask_for_nothing() {
     assert_eq!(bring(&mut pair, &[&answers[2..], &answers[1..]].concat()), 0);
     assert_eq!(pair.a.all(0), asked, "once");
 }
+
+/// By one packet for each window that has arrived, in however many acknowledgements.
+#[test]
+fn the_window_grows_by_what_has_arrived_and_not_by_what_was_told() {
+    let mut pair = pair();
+    (1..=4).for_each(|id| pair.a.send(id, SEND, 30 * MTU));
+    pair.a.all(0);
+    let mut now_ns = 0;
+    for room in [64, 32, 16] {
+        now_ns = pair.a.qp.deadline_ns().expect("it waits");
+        pair.a.qp.advance(now_ns);
+        assert_eq!(pair.a.all(now_ns).len(), room);
+    }
+    for number in 0..50 {
+        pair.a.take(now_ns, &acknowledgement(number, Syndrome::ACK)).expect("taken");
+        let is_whole = [15, 15 + 17, 15 + 17 + 18].contains(&number);
+        assert_eq!(pair.a.all(now_ns).len(), 1 + usize::from(is_whole), "{number}");
+    }
+}

@@ -31,6 +31,8 @@ fn a_receiver_that_is_not_ready_is_waited_for() {
             assert_eq!(pair.a.qp.deadline_ns(), Some(now_ns + rnr_timer_ns(1)));
             now_ns += rnr_timer_ns(1);
             pair.a.qp.advance(now_ns);
+            let overdue_ns = now_ns + ack_timeout_ns(Retries::default().timeout).expect("a time-out");
+            assert_eq!(pair.a.qp.deadline_ns(), Some(overdue_ns), "if nothing can be sent, it is overdue once");
         }
         if rnr_retry < 7 {
             assert_eq!(statuses(&mut pair.a), [(1, Status::RnrRetryExceeded)]);

@@ -1,0 +1,176 @@
+//! What managers, engines and queue pairs tell of their state, by which a carrier decides whether to
+//! call them.
+
+use std::net::Ipv4Addr;
+
+use verbline_roce::cm::{MAD_BYTES, MANAGEMENT_QKEY, PortSpace, packet_of};
+use verbline_roce::transport::{Arrival, Discard, Icrc, Retries};
+use verbline_roce::wire::{
+    Addresses, Bth, Deth, HEADERS_MAX_BYTES, Packet, Psn, Qpn, Route, Segment, Uc, WriteEnd, ip,
+};
+use verbline_roce::{Engine, Management, Operation, Received, Status};
+
+use crate::cm::{connect, two};
+use crate::pair::{Pair, RIGHTS, remote, statuses};
+use crate::refusals::acknowledgement;
+use crate::reliable::{SEND, pair};
+use crate::sim::memory::Regions;
+use crate::sim::world::addresses;
+
+#[test]
+fn a_manager_with_messages_says_so() {
+    let mut two = two();
+    assert!(!two.client.has_messages() && two.client.is_empty());
+    two.client.connect(0, 77, &connect(1, 2)).expect("room");
+    assert!(two.client.has_messages() && !two.client.is_empty());
+    let sent = two.client.transmit().expect("a request");
+    assert!(!two.client.has_messages() && !two.client.is_empty());
+    // Outside of a connection, too.
+    two.server.stop_listening(PortSpace::Reliable.service_of_port(4420));
+    two.bring_server(&sent).expect_err("nobody listens");
+    assert!(two.server.has_messages() && two.server.is_empty());
+    two.server.transmit().expect("a rejection");
+    assert!(!two.server.has_messages());
+}
+
+/// The port spaces of rdma_cma.h.
+#[test]
+fn services_have_the_numbers_of_rdma_cm() {
+    let services = [PortSpace::Reliable, PortSpace::Unreliable].map(|space| space.service_of_port(0x1234));
+    assert_eq!(services, [0x0106_1234, 0x013F_1234]);
+}
+
+#[test]
+fn a_queue_pair_knows_whether_it_was_ever_acknowledged() {
+    let mut pair = pair();
+    pair.b.receive(1, 10);
+    pair.a.send(1, SEND, 10);
+    assert!(!pair.a.qp.was_acknowledged());
+    let sent = pair.a.all(0);
+    assert!(!pair.a.qp.was_acknowledged());
+    pair.b.take(0, &sent[0]).expect("taken");
+    pair.settle(0);
+    assert!(pair.a.qp.was_acknowledged() && !pair.b.qp.was_acknowledged());
+    let mut pair = Pair::uc();
+    pair.b.receive(1, 10);
+    pair.a.send(1, SEND, 10);
+    pair.settle(0);
+    assert!(!pair.a.qp.was_acknowledged(), "nobody acknowledges it");
+}
+
+/// While no keep-alive is under way, an acknowledgement that came before is a duplicate.
+#[test]
+fn an_old_acknowledgement_answers_no_keep_alive_that_was_not_sent() {
+    let mut pair = pair();
+    pair.a.qp.keep_alive(0);
+    pair.b.receive(1, 10);
+    pair.a.send(1, SEND, 10);
+    pair.settle(0);
+    assert_eq!(pair.a.take(0, &acknowledgement(0, 0x1F)), Err(Discard::Duplicate));
+}
+
+/// No key grants nothing, and none is needed for it.
+#[test]
+fn no_bytes_need_no_key() {
+    let mut nowhere = remote(&pair().b);
+    nowhere.rkey ^= 0x55;
+    for operation in [Operation::Read(nowhere), Operation::Write(nowhere, WriteEnd::Plain)] {
+        let mut pair = pair();
+        pair.a.send(1, operation, 0);
+        pair.settle(0);
+        assert_eq!(statuses(&mut pair.a), [(1, Status::Success)]);
+    }
+    let mut pair = Pair::uc();
+    pair.b.receive(2, 10);
+    pair.a.send(1, Operation::Write(nowhere, WriteEnd::Immediate(5)), 0);
+    pair.settle(0);
+    assert_eq!(statuses(&mut pair.b), [(2, Status::Success)]);
+}
+
+/// A report counts them by these names.
+#[test]
+fn each_reason_of_a_discard_has_its_name() {
+    for why in Discard::ALL {
+        let words = why.name().split('_').map(|word| word[..1].to_uppercase() + &word[1..]);
+        assert_eq!(words.collect::<String>(), format!("{why:?}"));
+    }
+}
+
+/// A carrier that sleeps while there is nothing to send goes by these.
+#[test]
+fn an_engine_without_anything_to_send_says_so() {
+    let Pair { a, mut b } = Pair::rc(Retries::default(), RIGHTS);
+    let (mut engine, mut memory, qpn) = (Engine::new(), a.memory, a.qp.qpn());
+    engine.add(a.qp).expect("a free number");
+    engine.with(qpn, |_| ());
+    assert!(!engine.may_transmit() && !engine.owes_acknowledgement());
+    let sge = verbline_roce::Sge { addr: a.local.1, len: 10, key: a.local.0 };
+    engine.post_receive(qpn, 1, &[sge]).expect("there").expect("room");
+    assert!(!engine.may_transmit());
+    b.send(1, SEND, 10);
+    let sent = b.next(0).expect("a message");
+    let arrival = Arrival { route: sent.route, icrc: Icrc::IpId(0) };
+    engine.receive(0, arrival, &sent.bytes, &mut memory);
+    assert!(engine.may_transmit() && engine.owes_acknowledgement());
+    let mut out = [0; 256 + HEADERS_MAX_BYTES];
+    engine.transmit(0, &mut memory, &mut out, 0).expect("an acknowledgement");
+    assert!(engine.transmit(0, &mut memory, &mut out, 0).is_none());
+    assert!(!engine.may_transmit() && !engine.owes_acknowledgement());
+    // Nothing went wrong, and nothing is reported but the message.
+    assert_eq!(engine.poll().map(|(_, completion)| completion.id), Some(1));
+    assert!(!engine.has_news() && engine.take_failed().is_none() && engine.take_drained().is_none());
+    engine.with(qpn, |queue_pair| queue_pair.hold());
+    assert!(engine.may_transmit(), "what is held may have to be asked for");
+}
+
+/// Connection management's queue pair takes datagrams with its key.
+#[test]
+fn a_message_to_queue_pair_1_is_managements() {
+    let (mut engine, route) = (Engine::new(), Route::new(addresses(0, 1), 1, 1));
+    let mut take = |packet: Packet<'_>| {
+        let mut bytes = [0; MAD_BYTES + HEADERS_MAX_BYTES];
+        let len = packet.write(&mut bytes, &route, 0);
+        let taken = engine.receive(0, Arrival { route, icrc: Icrc::IpId(0) }, &bytes[..len], &mut Regions::default());
+        match taken {
+            Received::Management(Management { payload }) => Ok(payload.to_vec()),
+            Received::Discarded(why) => Err(why),
+            other => panic!("{other:?}"),
+        }
+    };
+    let mad = [7; MAD_BYTES];
+    assert_eq!(take(packet_of(&mad, Psn::new(3))), Ok(mad.to_vec()));
+    let bth = Bth::new(Qpn::MANAGEMENT, Psn::new(3));
+    let strange = Segment::Ud(Deth { qkey: MANAGEMENT_QKEY ^ 1, source: Qpn::MANAGEMENT }, None);
+    assert_eq!(take(Packet { bth, segment: strange, payload: &mad }), Err(Discard::Key));
+    let connected = Segment::Uc(Uc::Send { first: true, last: Some(WriteEnd::Plain) });
+    assert_eq!(take(Packet { bth, segment: connected, payload: &mad }), Err(Discard::Transport));
+}
+
+/// A receive shows how its datagram came: an IPv4 header in the last 20 of 40 bytes, whatever is
+/// before it.
+#[test]
+fn the_header_before_a_datagram_is_told_from_a_grh() {
+    let [source, destination] = [1, 2].map(|last| Ipv4Addr::new(69, 0, 0, last));
+    let route = Route { traffic_class: 0xB8, ..Route::new(Addresses::V4 { source, destination }, 1, 2) };
+    let before = ip::before_message(&route, 76);
+    let expected = ip::BeforeV4 { source, destination, traffic_class: 0xB8, hop_limit: 64 };
+    for first in [0, 0x45, 0x60, 0xFF] {
+        let mut before = before;
+        before[..20].fill(first);
+        assert_eq!(ip::read_v4_before_message(&before), Some(expected), "{first:#x}");
+    }
+    // A GRH whose sender's GID has the first byte of an IPv4 header in its place: 69 is 0x45.
+    let mut grh = [0; ip::BEFORE_MESSAGE_BYTES];
+    grh[0] = 0x60;
+    grh[8..24].copy_from_slice(&source.to_ipv6_mapped().octets());
+    grh[24..].copy_from_slice(&destination.to_ipv6_mapped().octets());
+    assert_eq!((grh[20], ip::read_v4_before_message(&grh)), (0x45, None));
+    assert_eq!(ip::read_v4_before_message(&[0; ip::BEFORE_MESSAGE_BYTES]), None);
+    let mut longer = before;
+    longer[20] = 0x46;
+    assert_eq!(ip::read_v4_before_message(&longer), None, "RoCE has no options");
+    let [source, destination] = [1, 2].map(|last| Ipv4Addr::new(10, 0, 0, last).to_ipv6_mapped());
+    let v6 = ip::before_message(&Route { addresses: Addresses::V6 { source, destination }, ..route }, 76);
+    assert_eq!((v6[0], ip::read_v4_before_message(&v6)), (0x6B, None));
+    assert_eq!((&v6[4..7], &v6[8..24]), (&[0, 84, 17][..], &source.octets()[..]));
+}
