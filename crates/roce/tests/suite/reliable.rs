@@ -75,6 +75,22 @@ fn an_acknowledgement_goes_behind_the_message_that_is_to_be_sent() {
         sent.iter().for_each(|datagram| pair.a.take(0, datagram).expect("taken"));
         assert!(pair.a.qp.owes_acknowledgement());
     }
+    // Nor is one left over after a message alone.
+    _ = (pair.a.completions(), pair.b.completions());
+    for lone in [true, false] {
+        pair.a.receive(7, 1000);
+        pair.b.receive(7, 1000);
+        if !lone {
+            pair.a.send(7, SEND, 10);
+            pair.a.all(0).iter().for_each(|datagram| pair.b.take(0, datagram).expect("taken"));
+        }
+        pair.b.send(7, SEND, 10);
+        let sent = pair.b.all(0);
+        let expected = [None, Some(Syndrome::ACK)];
+        assert_eq!(sent.iter().map(said).collect::<Vec<_>>(), expected[..2 - usize::from(lone)]);
+        sent.iter().for_each(|datagram| pair.a.take(0, datagram).expect("taken"));
+        pair.settle(0);
+    }
     pair.b.memory.fill(pair.b.remote.0, pair.b.remote.1, &[7; 10]);
     pair.a.send(9, Operation::Read(remote(&pair.b)), 10);
     pair.a.all(0).iter().for_each(|datagram| _ = pair.b.take(0, datagram));
