@@ -149,3 +149,26 @@ fn a_peer_that_is_given_up_or_left_is_served_by_the_links_own_socket() {
     assert!(sender.outbox.peers.is_port_to(addresses[0].port(), addresses[2].ip()));
     assert!(!sender.outbox.peers.is_port_to(ports[0], addresses[2].ip()));
 }
+
+/// Connections from as many addresses hold all of them; other peers are served by the link's own.
+#[test]
+fn a_device_has_sixteen_sockets_of_peers_each_as_long_as_a_queue_pair_has_it() {
+    let own = address(60);
+    let (mut peers, to) = (Peers::new(own), |last| address(last).ip());
+    let open = |last| PeerSocket::open(own, to(last)).ok();
+    for last in 100..116 {
+        assert!(peers.wants(to(last)));
+        assert_ne!(peers.join(to(last), open(last)), own.port());
+        assert!(!peers.wants(to(last)), "it has one");
+    }
+    assert!(!peers.wants(to(116)));
+    assert_eq!(peers.join(to(116), open(116)), own.port());
+    // The second queue pair has the peer's socket, and keeps it.
+    let port = peers.join(to(100), open(100));
+    assert!(peers.is_port_to(port, to(100)) && port != own.port());
+    peers.leave(port);
+    assert!(!peers.wants(to(116)));
+    peers.leave(port);
+    assert!(peers.wants(to(116)));
+    assert_ne!(peers.join(to(116), open(116)), own.port());
+}
