@@ -1,9 +1,11 @@
-//! What managers, engines and queue pairs tell of their state, by which a carrier decides whether to
-//! call them.
+//! What managers, engines and queue pairs tell of their state, by which a carrier decides whether
+//! to call them.
 
 use std::net::Ipv4Addr;
 
-use verbline_roce::cm::{MAD_BYTES, MANAGEMENT_QKEY, PortSpace, packet_of};
+use verbline_roce::cm::{
+    CmDiscard, MAD_BYTES, MANAGEMENT_QKEY, Mad, Message, PortSpace, Reject, Rejected, packet_of, reason,
+};
 use verbline_roce::transport::{Arrival, Discard, Icrc, Retries};
 use verbline_roce::wire::{
     Addresses, Bth, Deth, HEADERS_MAX_BYTES, Packet, Psn, Qpn, Route, Segment, Uc, WriteEnd, ip,
@@ -117,10 +119,46 @@ fn an_engine_without_anything_to_send_says_so() {
     assert!(engine.transmit(0, &mut memory, &mut out, 0).is_none());
     assert!(!engine.may_transmit() && !engine.owes_acknowledgement());
     // Nothing went wrong, and nothing is reported but the message.
+    assert!(engine.has_news());
     assert_eq!(engine.poll().map(|(_, completion)| completion.id), Some(1));
     assert!(!engine.has_news() && engine.take_failed().is_none() && engine.take_drained().is_none());
     engine.with(qpn, |queue_pair| queue_pair.hold());
     assert!(engine.may_transmit(), "what is held may have to be asked for");
+}
+
+/// Each kind of NAK has a count of its own at either end.
+#[test]
+fn a_receiver_that_is_not_ready_is_counted_as_that() {
+    let mut pair = pair();
+    pair.a.send(1, SEND, 10);
+    pair.settle(0);
+    let [a, b] = [&pair.a, &pair.b].map(|half| *half.qp.counters().incidents());
+    assert_eq!((b.rnr_naks_sent, b.sequence_naks_sent, b.fatal_naks_sent), (1, 0, 0));
+    assert_eq!((a.rnr_naks_received, a.sequence_naks_received, a.fatal_naks_received), (1, 0, 0));
+}
+
+/// A service that is no port of rdma_cm's may have either transport of connections.
+#[test]
+fn any_other_service_has_the_transport_that_its_request_names() {
+    for (service_type, refused) in [(0, None), (1, None), (2, Some(9)), (3, Some(9))] {
+        let (mut two, mut connect) = (two(), connect(1, 2));
+        (connect.request.service, connect.request.service_type) = (0x1234_5678_0000, service_type);
+        two.server.listen(connect.request.service);
+        two.client.connect(0, 77, &connect).expect("room");
+        let sent = two.client.transmit().expect("a request");
+        assert_eq!(two.bring_server(&sent).err(), refused.map(CmDiscard::Rejected), "{service_type}");
+    }
+}
+
+/// Additional information has a length only if there is some.
+#[test]
+fn a_rejection_says_how_long_its_information_is() {
+    for (info, bytes) in [(0, 0), (7, 8)] {
+        let (of, reason, data) = (Rejected::Reply, reason::TIMEOUT, [0; 148]);
+        let reject = Reject { local_id: 1, remote_id: 2, of, reason, info, data };
+        let mad = Mad { transaction: 1, message: Message::Reject(reject) }.to_bytes();
+        assert_eq!(mad[24 + 8..24 + 12], [1 << 6, bytes << 1, 0, 4]);
+    }
 }
 
 /// Connection management's queue pair takes datagrams with its key.
