@@ -215,6 +215,8 @@ impl QueuePair {
         self.set_state(to);
         if to == QpState::Reset {
             self.reclaim();
+            // The key of its window is unknown if a marker was posted and not carried out.
+            self.keep_mut().marker = None;
         }
         Ok(())
     }
