@@ -48,15 +48,16 @@ impl PortQp {
         self.is_marked = self.qp.sends_outstanding() > before;
     }
 
-    /// Makes sure that a completion covers all sends of RC, on the software RNIC: a marker goes
-    /// behind sends of which the last is not signaled. Without it the queue pair could be destroyed
-    /// before the peer has them, as it still can be on a kernel device, which takes no marker. A
-    /// marker takes a place in the queue: a full one, which holds a signaled send, gets it later.
+    /// Makes sure that a completion covers all sends of RC: a marker goes behind sends of which the
+    /// last is not signaled. Without it the queue pair could be destroyed before the peer has them.
+    /// A marker takes a place in the queue: a full one, which holds a signaled send, gets it later.
+    /// A kernel device takes none; the last send is signaled there, unless a packet behind it was
+    /// refused.
     pub(crate) fn cover_sends(&mut self, port: &str) {
         if self.end_signaled || self.sends_outstanding() == 0 || self.send_room() == 0 {
             return;
         }
-        if self.transport() == Transport::Rc && self.takes_end_marker() {
+        if self.transport() == Transport::Rc {
             self.post_end_marker(port);
         }
     }
@@ -117,9 +118,10 @@ impl PortQp {
 
     /// Whether a send is outstanding whose completion will come. Between two signaled sends there
     /// are `signal_every_wr` - 1 unsignaled ones: with one more outstanding, a completion is due. A
-    /// port with operations signals the last send of every list.
-    pub(crate) fn awaits_completion(&self, signal_every_wr: usize, operates: bool) -> bool {
-        let surely = if self.end_signaled || operates { 1 } else { signal_every_wr };
+    /// port with operations signals the last send of every list, and a queue pair that has failed
+    /// completes each send (`each_completes`).
+    pub(crate) fn awaits_completion(&self, signal_every_wr: usize, each_completes: bool) -> bool {
+        let surely = if self.end_signaled || each_completes { 1 } else { signal_every_wr };
         self.qp.sends_outstanding() >= surely
     }
 }
