@@ -63,7 +63,8 @@ pub(crate) struct Progress {
     pub(crate) ended: usize,
     /// Lcores that had packets undelivered as their drain ended.
     pub(crate) undelivered: usize,
-    /// Lcores whose drain had ended, and that left packets which came later.
+    /// Lcores that left packets which came after the end of their drain, or after all was quiet, or
+    /// that had sent such packets and not seen their completions.
     pub(crate) left_late: usize,
     /// The owner is to stop waiting.
     pub(crate) interrupted: bool,
@@ -71,6 +72,14 @@ pub(crate) struct Progress {
     /// The indices in the plan of the ports that are down for good and end the run, in the order of
     /// their loss.
     pub(crate) lost_ports: Vec<usize>,
+}
+
+impl Progress {
+    /// Whether nothing was on its way as the run ended. `is_quiet`: the owner found all lcores
+    /// quiet before.
+    pub(crate) fn was_drained(&self, is_quiet: bool) -> bool {
+        (is_quiet || self.undelivered == 0 && self.failures.is_empty()) && self.left_late == 0
+    }
 }
 
 /// Shared by the thread that owns a run and all its lcores.

@@ -25,7 +25,10 @@ impl Lcore {
     /// caches. Calls `failed` with the name and the panic message of each stage that panicked as it
     /// was dropped.
     pub(crate) fn tear_down(self, mut failed: impl FnMut(&str, String)) {
-        let Lcore { state: LcoreState { mut ctx, mut many, .. }, nodes, ports, rings_in, rings_out, wakes, .. } = self;
+        let Lcore { state: LcoreState { mut ctx, many, .. }, nodes, ports, rings_in, rings_out, wakes, .. } = self;
+        // Before the operation queues give up what they list.
+        ports.iter().for_each(|port| port.count_stopped(&ctx.sinks));
+        many.iter().for_each(|port| port.count_stopped(&ctx.sinks));
         for sink in &mut ctx.sinks {
             sink.stats.drops().add(DropReason::Stopped, sink.batch.len() as u64);
             sink.batch.clear();
@@ -45,10 +48,7 @@ impl Lcore {
         }
         ctx.stats.calling.clear();
         drop((rings_in, rings_out));
-        ports.iter().for_each(Port::count_stopped);
-        drop(ports);
-        many.iter_mut().for_each(MultiPort::count_stopped);
-        drop(many);
+        drop((ports, many));
         drop(wakes);
         drop(ctx);
     }
@@ -97,19 +97,23 @@ impl Lcore {
         if is_undelivered {
             control.update(|progress| progress.undelivered += 1);
         }
+        // If the owner had found all quiet, it came later: a timer was due, or a peer's message.
+        let mut is_left = is_told && self.has_undelivered();
         // Other lcores may have longer, and send to this one's ports and rings until all end
         // together.
         let goes_on = !is_told;
         let has_failed = !is_told && control.with(|progress| !progress.failures.is_empty());
         while !is_told && !has_failed {
             self.run_turn();
+            self.drain_ports();
             pulse.beat(false);
             if self.control.word() != self.seen {
                 self.read_notices()?;
                 is_told = Phase::of(self.seen) == Phase::Ending;
             }
         }
-        if goes_on && !is_undelivered && self.has_waiting() {
+        is_left |= goes_on && !is_undelivered && self.has_undelivered();
+        if is_left {
             control.update(|progress| progress.left_late += 1);
         }
         Ok(())

@@ -129,19 +129,27 @@ impl Port {
     pub(crate) fn drain(&mut self) {
         let Some(sending) = &mut self.sending else { return };
         sending.signal_ends = true;
-        if self.health == Health::Up && !sending.operates {
+        let by_packet = !sending.operates;
+        if by_packet && !self.is_released() {
             self.qp.cover_sends(&self.name);
             self.stats.tx_outstanding.set(self.qp.sends_outstanding() as u64);
         }
     }
 
     /// Whether a send is out whose completion will come. The release of a queue pair waits for its
-    /// own.
+    /// own. A queue pair that has failed flushes its sends, each with a completion. Sends that a
+    /// change or a pause holds in the queue are not on the wire, and count as if one were to come.
     pub(crate) fn awaits_completion(&self) -> bool {
         let by_packet = self.sending.as_ref().filter(|sending| !sending.operates);
         let every_wr = by_packet.map_or(1, |sending| sending.signal_every_wr as usize);
-        let is_released = self.health == Health::Down && self.reconnect.is_some();
-        !is_released && self.qp.awaits_completion(every_wr, by_packet.is_none())
+        let is_held = self.is_paused || self.changing.is_some();
+        let each_completes = by_packet.is_none() || is_held || self.health != Health::Up;
+        !self.is_released() && self.qp.awaits_completion(every_wr, each_completes)
+    }
+
+    /// Whether the queue pair is being released, or is: the port may be given another.
+    pub(super) fn is_released(&self) -> bool {
+        self.health == Health::Down && self.reconnect.is_some()
     }
 
     /// Fills the receive queue, as far as the pool has packets. Returns true if it posted

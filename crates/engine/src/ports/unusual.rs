@@ -4,10 +4,12 @@
 use verbline_mem::Packet;
 use verbline_verbs::{Completion, PostStop};
 
+use crate::operations::queue::OperationQueue;
 use crate::operations::send_with::options_of;
 use crate::ports::context::LcoreContext;
 use crate::ports::posting;
 use crate::ports::single_port::{Health, Port};
+use crate::ports::sink::Sink;
 use crate::stats::drop_reason::DropReason;
 
 impl Port {
@@ -33,12 +35,22 @@ impl Port {
         datagrams.map_or(0, |datagrams| datagrams.pending())
     }
 
-    /// Counts the packets that wait for an address handle as the run ends, and the sends whose
-    /// completion the drain awaited and did not get.
-    pub(crate) fn count_stopped(&self) {
-        let by_packet = self.sending.as_ref().is_some_and(|sending| !sending.operates);
-        let unanswered = if by_packet && self.awaits_completion() { self.qp.lost_sends(false) } else { 0 };
-        self.stats.drops.add(DropReason::Stopped, (self.datagrams_waiting() + unanswered) as u64);
+    /// Counts, as the run ends, the packets that wait for an address handle, and the posted sends
+    /// whose completion was to come and did not.
+    pub(crate) fn count_stopped(&self, sinks: &[Sink]) {
+        let is_released = self.is_released();
+        let unanswered = match &self.sending {
+            // Those that are listed and not posted count as out, and are dropped by the queue.
+            Some(sending) if sending.operates => {
+                let listed = sinks[sending.sink].queue().map_or(0, OperationQueue::sends_waiting);
+                self.qp.lost_sends(true).saturating_sub(listed)
+            }
+            Some(_) if is_released || self.awaits_completion() => self.qp.lost_sends(false),
+            _ => 0,
+        };
+        self.stats.drops.add(DropReason::Stopped, self.datagrams_waiting() as u64);
+        let reason = if is_released { DropReason::SendError } else { DropReason::Stopped };
+        self.stats.drops.add(reason, unanswered as u64);
     }
 
     /// Handles the completion of a send.
@@ -134,7 +146,7 @@ mod tests {
     use super::*;
     use crate::operations::returning::Returning;
     use crate::operations::send_with::{SendFailure, SendWith, send_result};
-    use crate::ports::sink::{Sink, SinkStats};
+    use crate::ports::sink::SinkStats;
     use crate::ports::tx_half::Sending;
     use crate::rig::{Depths, Rig, port};
     use crate::stats::counter::{Shared, shared};

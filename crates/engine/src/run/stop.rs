@@ -35,8 +35,8 @@ pub const STOP_LIMIT: Duration = Duration::from_secs(10);
 const EVENTS_LIMIT: Duration = Duration::from_secs(1);
 
 /// The interval at which the owner reads the lcores' pulses. Also the least time for which a run
-/// must have been quiet: unsignaled sends of UC and UD, and those of RC on a kernel device, cannot
-/// be waited for, but are long on the wire by then.
+/// must have been quiet: unsignaled sends of UC and UD cannot be waited for, but are long on the
+/// wire by then.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// The reason why [`Running::wait`](crate::Running::wait) returned.
@@ -144,10 +144,7 @@ impl RunningInner {
         self.stuck.extend(self.watch.as_mut().and_then(|watch| watch.end(Instant::now() + EVENTS_LIMIT)));
         self.connections.close();
         self.fail_stuck();
-        let drained = self.control.with(|progress| {
-            let all = is_quiet || progress.undelivered == 0 && progress.failures.is_empty();
-            all && progress.left_late == 0
-        });
+        let drained = self.control.with(|progress| progress.was_drained(is_quiet));
         let mut report = self.snapshot_drained(drained);
         // The time after the request to stop is not part of the run.
         report.elapsed_ns = elapsed_ns;

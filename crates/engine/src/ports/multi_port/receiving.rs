@@ -329,10 +329,10 @@ impl MultiPort {
         self.receiving.as_ref().map_or(0, |receiving| receiving.early.len())
     }
 
-    /// Counts the packets that wait for their connection to open, as the run ends, and the sends
-    /// whose completion the drain awaited and did not get.
-    pub(crate) fn count_stopped(&mut self) {
-        self.stats.drops.add(DropReason::Stopped, (self.early_waiting() + self.unanswered()) as u64);
+    /// Counts the packets that wait for their connection to open, as the run ends, and the posted
+    /// sends whose completion was to come and did not.
+    pub(crate) fn count_stopped(&self, sinks: &[Sink]) {
+        self.stats.drops.add(DropReason::Stopped, (self.early_waiting() + self.unanswered(sinks)) as u64);
     }
 
     fn gauge_receives(&self) {

@@ -8,6 +8,7 @@ use verbline_verbs::Completion;
 use super::{MultiPort, State};
 use crate::capture::tap::Tap;
 use crate::connection::port_qp::{PortQp, SendDone};
+use crate::operations::queue::OperationQueue;
 use crate::operations::send_with::options_of;
 use crate::ports::context::LcoreContext;
 use crate::ports::posting;
@@ -243,17 +244,28 @@ impl MultiPort {
         self.sending.as_ref().filter(out).is_some_and(|sending| self.awaiting(sending).next().is_some())
     }
 
-    /// The sends of packets of open connections that await a completion.
-    pub(super) fn unanswered(&self) -> usize {
-        let by_packet = self.sending.as_ref().filter(|sending| !sending.half.operates);
-        by_packet.map_or(0, |sending| self.awaiting(sending).map(|qp| qp.lost_sends(false)).sum())
+    /// The posted sends of packets that await a completion.
+    pub(super) fn unanswered(&self, sinks: &[Sink]) -> usize {
+        let Some(sending) = &self.sending else { return 0 };
+        if sending.half.operates {
+            // Those that are listed and not posted count as out, and are dropped by the queue.
+            let listed = sinks[sending.half.sink].queue().map_or(0, OperationQueue::sends_waiting);
+            let out: usize = self.slots.iter().filter_map(|slot| slot.qp.as_ref()).map(|qp| qp.sends).sum();
+            return out.saturating_sub(listed);
+        }
+        self.awaiting(sending).map(|qp| qp.lost_sends(false)).sum()
     }
 
-    /// The queue pairs of open connections with a send whose completion will come.
+    /// The queue pairs with a send whose completion will come: of open connections, and of those
+    /// that are closing, which flush all their sends.
     fn awaiting(&self, sending: &ManySending) -> impl Iterator<Item = &PortQp> {
         let Sending { signal_every_wr, operates, .. } = sending.half;
-        let qps = self.open.iter().filter_map(|at| self.slots[usize::from(*at)].qp.as_deref());
-        qps.filter(move |qp| qp.awaits_completion(signal_every_wr as usize, operates))
+        let open = self.open.iter().filter_map(|at| self.slots[usize::from(*at)].qp.as_deref());
+        let open = open.filter(move |qp| qp.awaits_completion(signal_every_wr as usize, operates));
+        // Until it is released, a closing connection counts as open. Mostly there is none.
+        let closing = if self.counts.open.value() as usize > self.open.len() { &self.slots[..] } else { &[] };
+        let closing = closing.iter().filter(|slot| slot.state == State::Closing && slot.over.is_some());
+        open.chain(closing.filter_map(|slot| slot.qp.as_deref()).filter(|qp| qp.sends_outstanding() > 0))
     }
 }
 

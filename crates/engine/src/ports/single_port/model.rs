@@ -17,7 +17,7 @@ use verbline_verbs::scripted_device::Post;
 use verbline_verbs::{CompletionQueue, Completions, Status, Transport};
 
 use self::oracle::{Oracle, Shape, Word};
-use super::{Port, STARVED_RETRY_NS};
+use super::{Health, Port, STARVED_RETRY_NS};
 use crate::control::notice::Notice;
 use crate::control::run_control::{Control, LcoreInbox};
 use crate::lcore::completing::complete_runs;
@@ -258,8 +258,9 @@ impl World {
         assert_eq!(self.lcore.ctx.stats.taken.value(), oracle.taken);
         if oracle.pending.is_empty() {
             let will_come = oracle.sends.contains(&true);
-            // Without a place for its marker, a drain waits as long as it may.
-            let waits_in_vain = oracle.ended && !oracle.sends.is_empty();
+            // Without a place for its marker, a drain waits as long as it may; a queue pair that
+            // has failed flushes its sends.
+            let waits_in_vain = (oracle.ended || oracle.health != Health::Up) && !oracle.sends.is_empty();
             let waits = port.awaits_completion();
             assert!(will_come || waits_in_vain || !waits, "it waits for a completion that nobody was asked for");
             assert!(!will_come || !oracle.ended || port.awaits_completion(), "it does not wait for what was sent last");

@@ -7,9 +7,11 @@ use verbline_verbs::{
 };
 
 use super::*;
+use crate::ports::tx_half::Sending;
 use crate::rig::errors::errors_of;
-use crate::rig::{pool, port};
+use crate::rig::{Depths, Rig, pool, port};
 use crate::stats::down_reason::DownReason;
+use crate::stats::drop_reason::DropReason;
 
 const DEPTH_WR: u32 = 8;
 
@@ -252,4 +254,27 @@ fn a_pause_that_nobody_waits_for_any_more_does_not_begin() {
     pair.port.go_on_changing(7);
     assert_eq!((pair.port.is_paused, pair.port.qp.state()), (false, QpState::Rts));
     assert_eq!(pair.receive(0), [1]);
+}
+
+/// Sends of UC that are not signaled are soon on the wire, unless the port is paused. Regression: a
+/// drain did not wait for them, and they went with the queue pair.
+#[test]
+fn sends_that_a_pause_holds_are_waited_for_and_counted() {
+    let rig = Rig::new(8);
+    let cq = rig.context.create_cq(8, None).unwrap();
+    let depths = Depths { tx_wr: 8, rx_wr: 1, signal_every_wr: 8 };
+    let mut qp = rig.pd.create_qp(&Rig::spec(&cq, Transport::Uc, depths, 0)).unwrap();
+    rig.bring_up(&mut qp);
+    let mut port = port(0, qp, None, Some(Sending::new(0, 8, 8)), None);
+    let mut batch = Batch::with_capacity(3);
+    assert_eq!(rig.pool.cache(0).get_bulk_of_len(&mut batch, 3, 8), 3);
+    assert_eq!(port.qp.post_send(&mut batch).posted, 3);
+    port.drain();
+    for is_paused in [false, true] {
+        port.is_paused = is_paused;
+        port.count_stopped(&[]);
+        let lost = if is_paused { 3 } else { 0 };
+        let figures = (port.awaits_completion(), port.stats.drops.count(DropReason::Stopped));
+        assert_eq!(figures, (is_paused, lost));
+    }
 }

@@ -101,7 +101,7 @@ impl Oracle {
     /// Begins to drain with this device. Returns the posts: a marker, if there is one.
     pub(super) fn drain(&mut self, device: &mut Device) -> Vec<(bool, Vec<bool>)> {
         self.draining = true;
-        let is_rc = self.shape.transport == Transport::Rc && self.health == Health::Up;
+        let is_rc = self.shape.transport == Transport::Rc;
         let is_full = self.sends.len() >= self.shape.depths.tx_wr as usize;
         if !is_rc || self.ended || self.sends.is_empty() || is_full {
             return Vec::new();

@@ -125,6 +125,25 @@ fn sends_that_were_never_answered_for_are_counted_once_another_queue_pair_is_the
     }
 }
 
+/// Regression: they went with the queue pair, and no count told of them.
+#[test]
+fn sends_that_were_never_answered_for_are_counted_as_the_run_ends() {
+    for waits in [true, false] {
+        let line = Line::new();
+        let mut port = line.port(Some(Sending::new(0, DEPTHS.signal_every_wr, DEPTHS.tx_wr as usize)));
+        let mut batch = Batch::with_capacity(3);
+        assert_eq!(line.rig.pool.cache(0).get_bulk_of_len(&mut batch, 3, 8), 3);
+        assert_eq!(port.qp.post_send(&mut batch).posted, 3);
+        line.release(&mut port);
+        if waits {
+            Line::wait(&mut port);
+        }
+        port.count_stopped(&[]);
+        let counts = [DropReason::SendError, DropReason::Stopped].map(|reason| port.stats.drops.count(reason));
+        assert_eq!(counts, [3, 0], "a marker is no packet");
+    }
+}
+
 #[test]
 fn what_a_released_queue_pair_has_of_its_receives_is_told_with_those_that_it_refused() {
     for is_flushed in [false, true] {

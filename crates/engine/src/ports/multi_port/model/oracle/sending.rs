@@ -148,22 +148,31 @@ impl Oracle {
         self.awaiting().next().is_some()
     }
 
+    /// A connection that was open and is closing has its sends flushed, each with a completion.
     fn awaiting(&self) -> impl Iterator<Item = &Peer> {
         let every = self.shape.depths.signal_every_wr as usize;
-        let surely = move |peer: &&Peer| peer.sends.len() >= if peer.ended { 1 } else { every };
-        self.peers.iter().flatten().filter(|peer| peer.phase == Phase::Open).filter(surely)
+        let surely = move |peer: &&Peer| match peer.phase {
+            Phase::Open => peer.sends.len() >= if peer.ended { 1 } else { every },
+            Phase::Closing => peer.over.is_some() && !peer.sends.is_empty(),
+            _ => false,
+        };
+        self.peers.iter().flatten().filter(move |peer| self.shape.sends && surely(peer))
     }
 
-    /// The sends of open connections whose completion a drain awaits.
+    /// The sends whose completion a drain awaits.
     pub(super) fn unanswered(&self) -> usize {
         self.awaiting().map(|peer| peer.sends.len() - peer.markers()).sum()
     }
 
     /// Whether an open connection has a signaled send out, or a drain waits in vain: its marker was
-    /// refused.
+    /// refused; or the sends of a closing one are flushed.
     pub(in super::super) fn asked_for_completion(&self) -> bool {
-        let asked = |peer: &Peer| peer.sends.contains(&true) || peer.ended && !peer.sends.is_empty();
-        self.peers.iter().flatten().any(|peer| peer.phase == Phase::Open && asked(peer))
+        let asked = |peer: &Peer| match peer.phase {
+            Phase::Open => peer.sends.contains(&true) || peer.ended && !peer.sends.is_empty(),
+            Phase::Closing => !peer.sends.is_empty(),
+            _ => false,
+        };
+        self.peers.iter().flatten().any(asked)
     }
 }
 

@@ -150,7 +150,7 @@ impl World {
 
     /// Ends the run: every packet comes back to the pool.
     pub(in super::super) fn end(mut self) {
-        self.lcore.many[0].count_stopped();
+        self.lcore.many[0].count_stopped(&self.lcore.ctx.sinks);
         self.oracle.stop();
         assert_eq!(Figures::of(&self.stats), self.oracle.figures);
         let World { cm_thread, lcore, kept, rig, .. } = self;
