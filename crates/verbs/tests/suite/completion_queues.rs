@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 use verbline_mem::Packet;
-use verbline_verbs::{Completions, Context, CqError, Notify, Provider, Transport, WrKind};
+use verbline_verbs::{Completions, Context, CqError, InitSpec, Notify, Provider, Transport, WrKind};
 
-use crate::common::{Options, PATIENCE, Side, connect, hand_back, message, open, pair, provider};
+use crate::common::{Options, PATIENCE, Side, connect, hand_back, init_spec, message, open, pair, provider, spec};
 
 fn options() -> Options {
     Options {
@@ -57,6 +57,36 @@ fn errno(error: &CqError) -> i32 {
     match error {
         CqError::Verb(error) => error.errno.raw(),
         other => panic!("{other}"),
+    }
+}
+
+/// A new queue pair in INIT in place of a side's.
+fn renew(side: &mut Side, options: &Options, tag: u16) {
+    side.qp = side.pd.create_qp(&spec(options, &side.cq, tag)).unwrap();
+    side.qp.to_init(&InitSpec { access: options.access, ..init_spec() }).unwrap();
+}
+
+/// Regression: each left the completions of its receives behind, and the CQ was overrun.
+#[test]
+fn queue_pairs_that_go_leave_nothing_in_their_cq() {
+    let options = Options { rx_depth_wr: 16, ..options() };
+    for is_connected in [false, true] {
+        let (mut a, mut b) = (Side::new("soft0", &options, 0xa), Side::new("soft1", &options, 0xb));
+        for tag in 1..b.cq.depth_wc() as u16 {
+            assert_eq!(b.post_recvs(16), 16);
+            if is_connected {
+                connect(&mut a, &mut b, &options);
+                renew(&mut a, &options, tag);
+            }
+            renew(&mut b, &options, tag);
+        }
+        connect(&mut a, &mut b, &options);
+        assert_eq!(b.post_recvs(1), 1);
+        send_numbered(&mut a, 0..1);
+        assert_numbered(&b.receive(1), 0..1);
+        let looks = |side: &mut Side| (0..2).map(|_| side.poll(hand_back)).sum::<usize>();
+        assert_eq!((looks(&mut a), looks(&mut b)), (0, 0), "is_connected: {is_connected}");
+        assert_eq!((a.cq.poll_errors(), b.cq.poll_errors()), (0, 0), "is_connected: {is_connected}");
     }
 }
 
