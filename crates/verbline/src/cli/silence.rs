@@ -46,11 +46,40 @@ impl Silence {
 
     /// How long the peer was silent at the end: if operations lost their connections in that time,
     /// or if it was longer than a reconnect and an operation (`timeout_ns`) may take. A sign of the
-    /// peer in the drain ends it.
+    /// peer in the drain ends it, also one that came in the same turn as the end of a connection.
     pub fn lasted_ns(&self, timeout_ns: u64) -> Option<u64> {
         // A peer that was never heard of is a failure of its own.
         let heard_ns = Some(self.heard_ns).filter(|heard_ns| *heard_ns > 0)?;
         let silent_ns = self.stopped_ns.max(self.lost_ns)?.saturating_sub(heard_ns);
-        (self.lost_ns.is_some() || silent_ns > SILENT_NS_MIN.max(timeout_ns)).then_some(silent_ns)
+        let is_cut_off = self.lost_ns.is_some() && silent_ns > 0;
+        (is_cut_off || silent_ns > SILENT_NS_MIN.max(timeout_ns)).then_some(silent_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_answers_in_the_turn_in_which_a_connection_ends_is_not_silent() {
+        let mut silence = Silence::default();
+        silence.heard(100);
+        silence.stopped(150);
+        silence.heard(200);
+        silence.lost(200);
+        assert_eq!(silence.lasted_ns(0), None);
+        silence.lost(260);
+        assert_eq!(silence.lasted_ns(0), Some(60));
+        silence.heard(270);
+        assert_eq!(silence.lasted_ns(0), None);
+    }
+
+    #[test]
+    fn a_peer_that_is_gone_as_the_run_stops_was_silent_since_its_last_sign() {
+        let mut silence = Silence::default();
+        silence.heard(100);
+        silence.lost(100);
+        silence.stopped(150);
+        assert_eq!(silence.lasted_ns(0), Some(50));
     }
 }
