@@ -11,9 +11,9 @@ use crate::errno::Errno;
 impl Drop for QueuePair {
     fn drop(&mut self) {
         self.detach_all();
-        // Stops the device before destruction. Not by ERR, whose completions nobody would take: those
-        // of many queue pairs that come and go between two polls would fill their CQ. Destroying
-        // works from any state, so a refusal does not matter.
+        // Stops the device before destruction. Not by ERR, whose completions nobody would take:
+        // those of many queue pairs that come and go between two polls would fill their CQ.
+        // Destroying works from any state, so a refusal does not matter.
         let _ = self.to_reset();
         match self.destroy() {
             Ok(()) => {
