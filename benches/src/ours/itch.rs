@@ -54,7 +54,7 @@ pub fn read_all(bytes: &[u8]) -> u64 {
     feed::messages(bytes).fold(0u64, |sum, message| {
         let fields = match itch::parse_order(message).expect("a generated message") {
             Some(order) => {
-                let side = if order.action == OrderAction::Add { order.side.to_byte() } else { 0 };
+                let side = if order.action == OrderAction::Add { order.side().to_byte() } else { 0 };
                 order.reference
                     ^ order.new_reference.rotate_left(32)
                     ^ u64::from(side)

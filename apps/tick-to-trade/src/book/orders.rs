@@ -240,7 +240,7 @@ impl OrderBooks {
         if self.orders.is_full() {
             return Err(BookError::OrdersFull { reference, limit: self.spec.orders });
         }
-        self.insert(place, reference, (index, order.side), order)
+        self.insert(place, reference, (index, order.side()), order)
     }
 
     #[inline]
@@ -279,7 +279,7 @@ impl OrderBooks {
         let ladder = self.books[usize::from(index)].ladder_mut(side);
         let execution = match order.action {
             OrderAction::Execute => Some((ladder.price_e4(place), shares)),
-            OrderAction::ExecuteAtPrice if order.is_printable => Some((order.price_e4, shares)),
+            OrderAction::ExecuteAtPrice if order.is_printable() => Some((order.price_e4, shares)),
             _ => None,
         };
         let change = if shares == have {

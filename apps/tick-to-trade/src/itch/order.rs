@@ -29,13 +29,13 @@ pub enum OrderAction {
     Replace,
 }
 
-/// A message about an order. A field that its type does not have is 0, or [`Side::Buy`].
+/// A message about an order. A field that its type does not have is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OrderMessage {
     /// The effect.
     pub action: OrderAction,
-    /// The side of an added order.
-    pub side: Side,
+    /// Of an added order whether it sells, of `C` whether it is printable: a type has one of them.
+    indicator: bool,
     /// The instrument's locate code of the day.
     pub stock_locate: u16,
     /// Nanoseconds since midnight.
@@ -48,9 +48,21 @@ pub struct OrderMessage {
     pub shares: u32,
     /// The price of the new order or of the execution, in 1/10 000 dollar.
     pub price_e4: u32,
-    /// An execution counts as a trade of its own; false for one that another message reports in
-    /// bulk, as of a cross. True for other messages.
-    pub is_printable: bool,
+}
+
+impl OrderMessage {
+    /// The side of an added order; [`Side::Buy`] for other messages.
+    #[inline(always)]
+    pub fn side(&self) -> Side {
+        if self.indicator && self.action == OrderAction::Add { Side::Sell } else { Side::Buy }
+    }
+
+    /// Whether an execution counts as a trade of its own; false for one that another message
+    /// reports in bulk, as of a cross. True for messages other than `C`.
+    #[inline(always)]
+    pub fn is_printable(&self) -> bool {
+        self.indicator || self.action != OrderAction::ExecuteAtPrice
+    }
 }
 
 /// Reads one message, which must fill `bytes`. Returns `None` if it is not about an order in the
@@ -75,10 +87,8 @@ struct Layout {
     new_at: u8,
     shares_at: u8,
     price_at: u8,
-    side_at: u8,
-    side_mask: u8,
-    /// 0 for absent: the type byte of an order's message is never `N`.
-    printable_at: u8,
+    indicator_at: u8,
+    indicator_mask: u8,
 }
 
 /// Reads a message that has passed [`check`].
@@ -92,15 +102,15 @@ pub(super) fn read(bytes: &[u8]) -> Option<OrderMessage> {
     let [_, l0, l1, _, _, t0, t1, t2, t3, t4, t5, r0, r1, r2, r3, r4, r5, r6, r7] = *head;
     Some(OrderMessage {
         action,
-        // `B` is 0x42, `S` 0x53, and `check` admits no other value.
-        side: [Side::Buy, Side::Sell][usize::from(bytes.get(usize::from(layout.side_at))? & layout.side_mask)],
+        // Sides: `B` is 0x42, `S` 0x53, and `check` admits no other value. Printable: `Y` is 0x59,
+        // `N` 0x4E.
+        indicator: bytes.get(usize::from(layout.indicator_at))? & layout.indicator_mask != 0,
         stock_locate: u16::from_be_bytes([l0, l1]),
         timestamp_ns: u64::from_be_bytes([0, 0, t0, t1, t2, t3, t4, t5]),
         reference: u64::from_be_bytes([r0, r1, r2, r3, r4, r5, r6, r7]),
         new_reference: eight(layout.new_at)? & layout.new_mask,
         shares: four(layout.shares_at)? & layout.shares_mask,
         price_e4: four(layout.price_at)? & layout.price_mask,
-        is_printable: *bytes.get(usize::from(layout.printable_at))? != b'N',
     })
 }
 
@@ -113,9 +123,8 @@ const LAYOUTS: [Layout; 256] = {
         new_at: 0,
         shares_at: 0,
         price_at: 0,
-        side_at: 0,
-        side_mask: 0,
-        printable_at: 0,
+        indicator_at: 0,
+        indicator_mask: 0,
     };
     /// A type, its effect, and the offsets of its shares, its price and its new reference; 0 for
     /// absent fields.
@@ -135,7 +144,11 @@ const LAYOUTS: [Layout; 256] = {
         let (tag, action, shares_at, price_at, new_at) = rows[i];
         let len = LEN_BYTES[tag as usize];
         assert!(shares_at + 4 <= len && price_at + 4 <= len && new_at + 8 <= len);
-        let is_add = matches!(action, OrderAction::Add);
+        let indicator_at = match action {
+            OrderAction::Add => side_at(tag),
+            OrderAction::ExecuteAtPrice => PRINTABLE_AT,
+            _ => 0,
+        };
         table[tag as usize] = Layout {
             new_mask: if new_at == 0 { 0 } else { u64::MAX },
             shares_mask: if shares_at == 0 { 0 } else { u32::MAX },
@@ -144,9 +157,8 @@ const LAYOUTS: [Layout; 256] = {
             new_at,
             shares_at,
             price_at,
-            side_at: if is_add { side_at(tag) } else { 0 },
-            side_mask: is_add as u8,
-            printable_at: if matches!(action, OrderAction::ExecuteAtPrice) { PRINTABLE_AT } else { 0 },
+            indicator_at,
+            indicator_mask: (indicator_at != 0) as u8,
         };
         i += 1;
     }
@@ -178,24 +190,23 @@ mod tests {
     fn by_view(message: &Message<'_>) -> Option<OrderMessage> {
         let of = |action, timestamp_ns, reference| OrderMessage {
             action,
-            side: Side::Buy,
+            indicator: false,
             stock_locate: message.stock_locate(),
             timestamp_ns,
             reference,
             new_reference: 0,
             shares: 0,
             price_e4: 0,
-            is_printable: true,
         };
         Some(match message {
             Message::AddOrder(m) => OrderMessage {
-                side: m.side(),
+                indicator: m.side() == Side::Sell,
                 shares: m.shares(),
                 price_e4: m.price_e4(),
                 ..of(OrderAction::Add, m.timestamp_ns(), m.order_reference())
             },
             Message::AddOrderMpid(m) => OrderMessage {
-                side: m.side(),
+                indicator: m.side() == Side::Sell,
                 shares: m.shares(),
                 price_e4: m.price_e4(),
                 ..of(OrderAction::Add, m.timestamp_ns(), m.order_reference())
@@ -212,7 +223,7 @@ mod tests {
             Message::OrderExecutedWithPrice(m) => OrderMessage {
                 shares: m.executed_shares(),
                 price_e4: m.execution_price_e4(),
-                is_printable: m.printable() != b'N',
+                indicator: m.printable() == b'Y',
                 ..of(OrderAction::ExecuteAtPrice, m.timestamp_ns(), m.order_reference())
             },
             Message::OrderReplace(m) => OrderMessage {
