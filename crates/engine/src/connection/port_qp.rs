@@ -48,16 +48,15 @@ impl PortQp {
         self.is_marked = self.qp.sends_outstanding() > before;
     }
 
-    /// Makes sure that a completion covers all sends of RC: a marker goes behind sends of which the
-    /// last is not signaled. Without it the queue pair could be destroyed before the peer has them.
-    /// A marker takes a place in the queue: a full one, which holds a signaled send, gets it later.
-    /// A kernel device takes none; the last send is signaled there, unless a packet behind it was
-    /// refused.
+    /// Makes sure that a completion covers all sends of RC, on the software RNIC: a marker goes
+    /// behind sends of which the last is not signaled. Without it the queue pair could be destroyed
+    /// before the peer has them, as it still can be on a kernel device, which takes no marker. A
+    /// marker takes a place in the queue: a full one, which holds a signaled send, gets it later.
     pub(crate) fn cover_sends(&mut self, port: &str) {
         if self.end_signaled || self.sends_outstanding() == 0 || self.send_room() == 0 {
             return;
         }
-        if self.transport() == Transport::Rc {
+        if self.transport() == Transport::Rc && self.takes_end_marker() {
             self.post_end_marker(port);
         }
     }

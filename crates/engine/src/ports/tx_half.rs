@@ -27,7 +27,7 @@ pub(crate) struct Sending {
     /// Packets returned by a completion, on their way to their pool.
     pub(crate) freed: Batch,
     /// Whether the last send of every list is signaled. It is while a run drains, so that the lcore
-    /// can wait for its sends; and always on RC of a kernel device, which takes no marker later.
+    /// can wait for its sends.
     pub(super) signal_ends: bool,
     /// The port carries out operations, whose queue is in the sink.
     pub(super) operates: bool,
@@ -67,15 +67,10 @@ impl Sending {
         Sending { freed, operates: true, is_plain: false, ..self }
     }
 
-    /// Returns a half that signals the last send of every list, if `is_asked`.
-    pub(crate) fn signaling_ends(self, is_asked: bool) -> Sending {
-        Sending { signal_ends: is_asked, ..self }
-    }
-
     /// Adds several peers. If these include senders, the last send of every batch is signaled: an
     /// address handle that was replaced is kept until no posted send may use it.
     pub(crate) fn know_peers(&mut self, datagrams: Option<Box<Datagrams>>) {
-        self.signal_ends |= datagrams.as_ref().is_some_and(|datagrams| datagrams.knows_senders());
+        self.signal_ends = datagrams.as_ref().is_some_and(|datagrams| datagrams.knows_senders());
         self.datagrams = datagrams;
     }
 

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use verbline_mem::PoolCache;
 use verbline_plan::{
-    Consumer as ConsumerId, Lane, Lcore, LcoreId, Plan, PoolId, PortId, Provider, RingId, StageId, Target, Transport,
-    WhenFull,
+    Consumer as ConsumerId, Lane, Lcore, LcoreId, Plan, PoolId, PortId, RingId, StageId, Target, WhenFull,
 };
 use verbline_ring::Waker;
 use verbline_verbs::Completions;
@@ -187,10 +186,7 @@ impl LcoreBuilder<'_> {
         operations: Option<OperationQueue>,
     ) -> Option<Sending> {
         let sink = (port.tx_depth_wr > 0).then(|| sinks.index(Target::Port(port.id)))?;
-        // The end of a run has to know of each send of RC, and no marker goes behind those of a
-        // kernel device (`QueuePair::post_end_marker`).
-        let ends = port.transport == Transport::Rc && self.plan[port.device].provider == Provider::Kernel;
-        let sending = Sending::new(sink, signal_every_wr, port.tx_depth_wr as usize).signaling_ends(ends);
+        let sending = Sending::new(sink, signal_every_wr, port.tx_depth_wr as usize);
         let ending = port.batch_packets as usize + port.tx_depth_wr as usize;
         let is_asked = port.send_options || has_peers(port);
         let returning = is_asked.then(|| Returning::new(port.sent.map(|target| sinks.index(target) as u16), ending));

@@ -3,9 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{
-    assert_clean, device, fed, lacks_cpus, one_lcore, plan, provider, registry, run, run_for, wait_for,
-};
+use crate::common::{assert_clean, fed, lacks_cpus, one_lcore, plan, registry, run, run_for, wait_for};
 use verbline_engine::{Ended, EngineError, Next, Outputs, Runtime, Stage, StageSpec};
 use verbline_mem::Batch;
 
@@ -232,25 +230,23 @@ fn a_report_is_json() {
 }
 
 /// Regression: none of a client's last sends was signaled. Its run said that it was drained while
-/// they waited for their peer's receives, and its queue pair took them along. Also with
-/// `ENGINE_TEST_PROVIDER=kernel`, on the kernel's rxe0 and rxe1.
+/// they waited for their peer's receives, and its queue pair took them along.
 #[test]
 fn two_lcores_wait_for_the_last_sends_though_the_plan_has_none_of_them_signaled() {
     if lacks_cpus(2) {
         return;
     }
-    let base = |cpu: u8| {
-        let (provider, device) = (provider(), device(cpu));
+    let base = |device: &str, cpu: u32| {
         format!(
-            "[lcore.l]\ncpu = \"allowed:{cpu}\"\ndrain = \"20s\"\n[device.nic0]\nprovider = \"{provider}\"\n\
+            "[lcore.l]\ncpu = \"allowed:{cpu}\"\ndrain = \"20s\"\n[device.nic0]\nprovider = \"soft\"\n\
              name = \"{device}\"\n[pool.p]\ndevice = \"nic0\"\npackets = 1024\ndata_bytes = 512\npages = \"4KiB\"\n\
              [port.end]\nlcore = \"l\"\ndevice = \"nic0\"\npool = \"p\"\ntransport = \"rc\"\n"
         )
     };
-    let slow = base(1)
+    let slow = base("soft1", 1)
         + "listen = \"10.9.9.2:7031\"\nrx_depth_wr = 1\ntx_depth_wr = 0\nnext = \"stage.sink\"\n[stage.sink]\n\
            use = \"sink\"\nlcore = \"l\"\nparams = { work_us = 30000 }\n";
-    let sends = base(0)
+    let sends = base("soft0", 0)
         + "connect = \"10.9.9.2:7031\"\nrx_depth_wr = 1\ntx_depth_wr = 64\nsignal_every_wr = 32\nnext = \"drop\"\n\
            [stage.gen]\nuse = \"generator\"\nlcore = \"l\"\npool = \"p\"\nout = { out = \"port.end\" }\n\
            params = { count = 10 }\n";

@@ -291,7 +291,7 @@ const TABLES: &[TableWords] = &[
             number("signature_keys", "keys", "keys through which the device checks blocks as operations move them; RC"),
             text("immediates", "", "", "whether packets carry the immediate data that came with them"),
             number("inline_bytes", "bytes", "inline data to ask the device for"),
-            number("signal_every_wr", "WRs", "at least one send in this many is signaled; at most `tx_depth_wr`"),
+            number("signal_every_wr", "WRs", "one send in this many is signaled; at most `tx_depth_wr`"),
             text("solicited", "", "", "whether its sends wake an lcore that says `unsolicited_wait`"),
             text("send_options", "", "", "whether packets are sent as their stages ask: immediate data, a fence"),
             text("sent", "none", "a target", "where packets go whose stage wants them back once they are sent"),

@@ -6,15 +6,8 @@
 //! it. Completions of a send queue come in the order of its posts: that of the marker comes once
 //! all sends before it are done, which on RC means acknowledged.
 //!
-//! The software RNIC takes it; kernel devices have none. The libraries of most read the region of
-//! every bind, also where there is none, and the program crashes. With a region, rdma_rxe (Linux
-//! 6.1) took the marker, and never completed it behind sends for which the peer had no receive: its
-//! requester carries out a bind once more with each retransmission, by a key that the first time
-//! has replaced. Other work requests would not do either. A SEND takes a receive of the peer. An
-//! RDMA WRITE of no bytes names no memory, but the peer's QP must permit WRITEs (its
-//! `qp_access_flags`): if it does not, both QPs fail. An invalidation needs a key that was bound
-//! before. So an owner that must know the fate of each send on a kernel device signals the last
-//! send of each list.
+//! The software RNIC takes it. A kernel device's library may not: that of rdma_rxe (rdma-core 44)
+//! reads the region of every bind, also where there is none, and the program crashes.
 
 use std::ptr;
 

@@ -101,8 +101,6 @@ struct OnePort {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Sends {
     Plain,
-    /// The last one of each list is signaled, as on kernel devices.
-    WithSignaledEnds,
     /// With operations.
     AndOperates,
 }
@@ -115,7 +113,7 @@ fn one_port(rig: &Rig, receives: bool, [depth, every_wr]: [u32; 2], sends: Sends
     let mut qp = rig.pd.create_qp(&Rig::spec(&source.cq, Transport::Rc, depths, 0)).unwrap();
     rig.bring_up(&mut qp);
     let qpn = qp.qpn();
-    let sending = Sending::new(1, every_wr, depth as usize).signaling_ends(sends == Sends::WithSignaledEnds);
+    let sending = Sending::new(1, every_wr, depth as usize);
     let mut sending = if operates { sending.with_operations(4) } else { sending };
     sending.know_peers(None);
     let receiving = receives.then(|| Receiving::new(0, Link::Sink(0), 4, 4, false));
@@ -228,7 +226,7 @@ fn drain_in_polls(rig: &Rig, control: &Arc<Control>, mut at: impl FnMut(Poll, &m
 /// the last send of each list, they were not among the drops.
 #[test]
 fn a_drain_waits_for_sends_that_are_not_signaled() {
-    let kinds = [Sends::Plain, Sends::WithSignaledEnds, Sends::AndOperates];
+    let kinds = [Sends::Plain, Sends::AndOperates];
     for (sends, arrives) in kinds.map(|kind| [(kind, true), (kind, false)]).into_iter().flatten() {
         let rig = Rig::new(8);
         let mut one = one_port(&rig, false, [8, 8], sends);
