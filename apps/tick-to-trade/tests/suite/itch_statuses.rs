@@ -134,7 +134,7 @@ fn trades_beside_the_book_are_told_and_leave_it_as_it_is() {
     let change = apply(&mut books, |out| encode::broken_trade(out, header(1), 2)).expect("it is told");
     assert_eq!((change.top, change.execution, change.is_broken), (false, None, true));
     assert_eq!(apply(&mut books, |out| encode::trade(out, header(2), hidden, 1)), None, "nobody announced it");
-    // An execution that a cross reports in bulk is none of its own.
+    // A cross reports some executions in bulk: they are no trades of their own.
     for (printable, execution) in [(b'Y', Some((97, 2))), (b'N', None)] {
         let change = apply(&mut books, |out| {
             let len_bytes = encode::order_executed_with_price(out, header(1), 1, 2, 3, 97)?;

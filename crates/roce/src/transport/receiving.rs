@@ -83,7 +83,7 @@ impl QueuePair {
     /// completions out of [`poll`](Self::poll).
     pub fn receive(&mut self, now_ns: u64, incoming: &Incoming<'_>, memory: &mut impl Memory) -> Result<(), Discard> {
         let taken = self.check(incoming).and_then(|()| self.take_in(now_ns, incoming, memory));
-        // The peer knows which number is near; whoever forges its address has to guess.
+        // The peer knows which number is near; a sender that forges its address has to guess.
         let is_peers = matches!(taken, Ok(()) | Err(Discard::Duplicate | Discard::OutOfOrder | Discard::NoReceive));
         if let Some(keep_alive) = self.keep_alive.as_mut().filter(|_| is_peers) {
             keep_alive.is_heard = true;
