@@ -11,10 +11,6 @@ use crate::errno::Errno;
 impl Drop for QueuePair {
     fn drop(&mut self) {
         self.detach_all();
-        // Stops the device before destruction. Not by ERR, whose completions nobody would take:
-        // those of many queue pairs that come and go between two polls would fill their CQ.
-        // Destroying works from any state, so a refusal does not matter.
-        let _ = self.to_reset();
         match self.destroy() {
             Ok(()) => {
                 // SAFETY: dropped once, here. ibv_destroy_qp succeeded, so the device reaches none
@@ -33,6 +29,11 @@ impl Drop for QueuePair {
 
 impl QueuePair {
     /// Destroys the QP, retrying for a while. Returns the errno if the device keeps refusing.
+    ///
+    /// From the state that it is in, which every device takes. Not by way of ERR, whose completions
+    /// nobody would take: those of many queue pairs that come and go between two polls would fill
+    /// their CQ. Nor by way of RESET: rdma_rxe of Linux 6.1 then gives back a reference too many
+    /// when packets are on their way.
     fn destroy(&mut self) -> Result<(), Errno> {
         let provider = self.keep.pd.provider();
         // `None`: the deadline is later than any clock goes, so it retries for ever.
@@ -43,7 +44,11 @@ impl QueuePair {
             match self.keep.pd.context.undestroyed(ret) {
                 None => return Ok(()),
                 Some(errno) if deadline.is_some_and(|deadline| Instant::now() >= deadline) => return Err(errno),
-                Some(_) => std::thread::sleep(Duration::from_millis(1)),
+                // A QP that stays takes no message any more: its peer would believe it arrived.
+                Some(_) => {
+                    let _ = self.to_err();
+                    std::thread::sleep(Duration::from_millis(1));
+                }
             }
         }
     }
