@@ -9,7 +9,8 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
 
-use crate::program::{Finished, Program, Turn};
+use crate::program::{Finished, Program};
+use crate::turn::Turn;
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 type Failure = Box<dyn std::error::Error + Send + Sync>;

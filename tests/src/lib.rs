@@ -17,6 +17,7 @@ pub mod random;
 mod report;
 mod shown;
 mod terminal;
+mod turn;
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};

@@ -1,22 +1,21 @@
 //! A program under test, run as a user's shell runs it.
 
-use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::thread::{CpuSet, sched_getaffinity};
 use serde_json::Value;
 use verbline::plan::Lack;
 
 use crate::notes::{SaidNote, taken_out};
+use crate::turn::Turn;
 
 /// The time after which a run counts as hung, however busy the machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
@@ -194,45 +193,6 @@ impl Program {
     /// Whether the program runs lcores, which only the verb `run` does.
     fn runs_lcores(&self) -> bool {
         self.arguments.first().is_none_or(|verb| verb == "run")
-    }
-}
-
-thread_local! {
-    /// The turn of this thread's programs, while one of them lives.
-    static TURN: RefCell<Weak<Turn>> = RefCell::default();
-}
-
-/// Exclusive use of CPUs among the tests, for all programs of one test. Held by locks of files,
-/// because tests may be threads or processes.
-#[derive(Debug)]
-pub(crate) struct Turn(#[expect(dead_code, reason = "the locks end with their files")] Vec<File>);
-
-impl Turn {
-    /// The turn of this test: a new one unless a program of this test lives.
-    pub(crate) fn take() -> Arc<Turn> {
-        TURN.with_borrow_mut(|turn| {
-            turn.upgrade().unwrap_or_else(|| {
-                let taken = Arc::new(Turn::lock());
-                *turn = Arc::downgrade(&taken);
-                taken
-            })
-        })
-    }
-
-    /// Locks the CPUs that this test may use.
-    fn lock() -> Turn {
-        // Locks lie beside the tests' own program, because the temporary folder may be the
-        // system's.
-        let tests = std::env::current_exe().expect("a process has a program");
-        let lock = |cpu| {
-            let path = tests.with_file_name(format!("verbline-tests.cpu{cpu}.lock"));
-            let file = File::create(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-            file.lock().unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-            file
-        };
-        let set = sched_getaffinity(None).expect("every thread may run somewhere");
-        // Always in the same order, so that no two tests wait for each other.
-        Turn((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).map(lock).collect())
     }
 }
 

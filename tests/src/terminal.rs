@@ -18,7 +18,8 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use verbline::plan::Lack;
 
 use crate::notes::taken_out;
-use crate::program::{LOOK_EVERY, PATIENCE, Program, Turn};
+use crate::program::{LOOK_EVERY, PATIENCE, Program};
+use crate::turn::Turn;
 
 const ROWS: NonZero<u16> = NonZero::new(60).unwrap();
 const COLUMNS: NonZero<u16> = NonZero::new(80).unwrap();

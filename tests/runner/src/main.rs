@@ -2,7 +2,8 @@
 //! failed, hung, were skipped or were slow. It does not stop at the first failure.
 //!
 //! A test that pins an lcore has a CPU to itself, and one whose name begins with `two_lcores_` has
-//! all of them; the others run side by side. A crate says in its manifest that its tests pin
+//! all of them; the others run side by side, and so does one of which `slow-tests` says that it
+//! waits. A crate says in its manifest that its tests pin
 //! lcores: `[package.metadata.tests] lcores = true`.
 #![forbid(unsafe_code)]
 
@@ -94,17 +95,19 @@ fn run(arguments: &Arguments) -> Result<bool, Error> {
     let folders = programs.iter().filter_map(Built::profile_folder).collect();
     let jobs = Jobs::of(programs, arguments)?;
     let pauses = arguments.pauses.map(|longest_ms| Pauses::begin(longest_ms, folders));
-    for (step, jobs, lanes) in [
-        ("tests without an lcore, side by side", jobs.beside, Lanes::Shared),
-        ("tests on one lcore, one a CPU", jobs.one_lcore, Lanes::Pinned),
-        ("tests on two lcores, one after another", jobs.two_lcores, Lanes::One),
+    // Tests that wait do so beside those on one lcore.
+    for (step, mut jobs) in [
+        ("tests without an lcore, side by side", vec![(jobs.beside, Lanes::Shared)]),
+        ("tests on one lcore, one a CPU", vec![(jobs.one_lcore, Lanes::Pinned), (jobs.waiting, Lanes::Waiting)]),
+        ("tests on two lcores, one after another", vec![(jobs.two_lcores, Lanes::One)]),
     ] {
+        jobs.retain(|(jobs, _)| !jobs.is_empty());
         if jobs.is_empty() {
             continue;
         }
         println!("{step}:");
         let begun = Instant::now();
-        let ended = queue::run(jobs, lanes, &limits, |ended| summary.ended(ended));
+        let ended = queue::run(jobs, &limits, |ended| summary.ended(ended));
         summary.took(step, begun.elapsed());
         ended?;
     }
@@ -121,6 +124,7 @@ fn run(arguments: &Arguments) -> Result<bool, Error> {
 struct Jobs {
     beside: Vec<Job>,
     one_lcore: Vec<Job>,
+    waiting: Vec<Job>,
     two_lcores: Vec<Job>,
 }
 
@@ -135,8 +139,11 @@ impl Jobs {
             let mut tests = program::names(&program, &arguments.names)?;
             // A test named by the user always runs.
             tests.retain(|test| arguments.all || !arguments.names.is_empty() || !program::is_long(&program, test));
+            let waits = |test: &mut String| program::waits(&program, test);
+            jobs.waiting
+                .extend(tests.extract_if(.., waits).map(|test| Job { program: program.clone(), tests: vec![test] }));
             if !program.lcores {
-                jobs.beside.push(Job { program, tests });
+                jobs.beside.extend((!tests.is_empty()).then_some(Job { program, tests }));
                 continue;
             }
             let needs_two =

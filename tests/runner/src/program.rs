@@ -38,6 +38,20 @@ pub(crate) fn is_long(program: &Built, test: &str) -> bool {
     long().any(|(long, _)| long == name)
 }
 
+/// Lines of `CRATE TARGET NAME: why it takes more than five seconds`.
+const SLOW: &str = include_str!("../slow-tests");
+
+/// Why a test is slow, if there is a line that says so.
+pub(crate) fn slow(name: &str) -> Option<&'static str> {
+    SLOW.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+}
+
+/// Whether a test waits nearly all of its time, as the reason why it is slow says. It holds no CPU
+/// from others.
+pub(crate) fn waits(program: &Built, test: &str) -> bool {
+    slow(&format!("{} {test}", program.title())).is_some_and(|why| why.starts_with("waits "))
+}
+
 /// How a test ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -102,11 +116,11 @@ pub(crate) fn names(program: &Built, parts: &[String]) -> Result<Vec<String>, Er
 
 /// Runs some of a program's tests, one after another. A test that hangs is killed, and the tests
 /// behind it run all the same.
-pub(crate) fn run(program: Built, mut left: Vec<String>, limits: &Limits) -> Result<Ended, Error> {
+pub(crate) fn run(program: Built, mut left: Vec<String>, turns: Turns, limits: &Limits) -> Result<Ended, Error> {
     let begun = Instant::now();
     let (mut tests, mut said) = (Vec::new(), String::new());
     while !left.is_empty() {
-        let mut part = Part::start(&program, &left, limits)?;
+        let mut part = Part::start(&program, &left, turns, limits)?;
         part.follow(limits)?;
         let before = left.len();
         left.retain(|name| !part.tests.iter().any(|test| test.name == *name));
@@ -120,6 +134,13 @@ pub(crate) fn run(program: Built, mut left: Vec<String>, limits: &Limits) -> Res
         }
     }
     Ok(Ended { program, tests, took: begun.elapsed(), said })
+}
+
+/// Whether the programs that tests start have the CPUs of their test to themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turns {
+    Taken,
+    None,
 }
 
 /// The command with which cargo runs a test program.
@@ -147,12 +168,15 @@ struct Part {
 }
 
 impl Part {
-    fn start(program: &Built, tests: &[String], limits: &Limits) -> Result<Part, Error> {
+    fn start(program: &Built, tests: &[String], turns: Turns, limits: &Limits) -> Result<Part, Error> {
         let failed = |error| Error::Start { program: program.executable.display().to_string(), error };
         let mut command = command(program);
         // Programs that pin no lcore are started on all CPUs, wherever their test is.
         let cpus: Vec<String> = limits.cpus.iter().map(usize::to_string).collect();
         command.env("VERBLINE_TEST_CPUS", cpus.join(","));
+        if turns == Turns::None {
+            command.env("VERBLINE_TEST_WAITS", "1");
+        }
         command.args(["--test-threads=1", "--show-output", "--exact"]).args(tests);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         // A process group of its own, so that the program's children end with it.

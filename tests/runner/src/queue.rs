@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::build::{Built, Error};
-use crate::program::{self, Ended, Limits};
+use crate::program::{self, Ended, Limits, Turns};
 
 /// Some tests of a program, which run in one process.
 #[derive(Debug)]
@@ -26,6 +26,8 @@ pub(crate) enum Lanes {
     Shared,
     /// One job a CPU, which it has to itself.
     Pinned,
+    /// A job for each CPU, on any of them, beside the jobs of other lanes: it mostly waits.
+    Waiting,
 }
 
 /// The results of a program so far.
@@ -35,18 +37,23 @@ struct Progress {
     ended: Option<Ended>,
 }
 
-/// Runs all jobs, and hands each program to `ended` as its last job ends.
-pub(crate) fn run(jobs: Vec<Job>, lanes: Lanes, limits: &Limits, mut ended: impl FnMut(Ended)) -> Result<(), Error> {
+/// Runs all jobs, those of each kind of lanes beside those of the others, and hands each program to
+/// `ended` as its last job ends.
+pub(crate) fn run(jobs: Vec<(Vec<Job>, Lanes)>, limits: &Limits, mut ended: impl FnMut(Ended)) -> Result<(), Error> {
     let mut programs: BTreeMap<String, Progress> = BTreeMap::new();
-    jobs.iter().for_each(|job| programs.entry(job.program.title()).or_default().jobs_left += 1);
+    for job in jobs.iter().flat_map(|(jobs, _)| jobs) {
+        programs.entry(job.program.title()).or_default().jobs_left += 1;
+    }
+    let jobs: Vec<_> = jobs.into_iter().map(|(jobs, lanes)| (Mutex::new(jobs.into_iter()), lanes)).collect();
     let cpus = &limits.cpus;
-    let left = Mutex::new(jobs.into_iter());
     std::thread::scope(|scope| {
         let (sender, receiver) = channel();
-        for cpu in cpus.iter().take(if lanes == Lanes::One { 1 } else { cpus.len() }) {
-            let (sender, left) = (sender.clone(), &left);
-            let may_use = if lanes == Lanes::Pinned { std::slice::from_ref(cpu) } else { cpus };
-            scope.spawn(move || follow(may_use, left, limits, &sender));
+        for (left, lanes) in &jobs {
+            for cpu in cpus.iter().take(if *lanes == Lanes::One { 1 } else { cpus.len() }) {
+                let sender = sender.clone();
+                let may_use = if *lanes == Lanes::Pinned { std::slice::from_ref(cpu) } else { cpus };
+                scope.spawn(move || follow(may_use, left, *lanes, limits, &sender));
+            }
         }
         drop(sender);
         for part in receiver {
@@ -69,6 +76,7 @@ pub(crate) fn run(jobs: Vec<Job>, lanes: Lanes, limits: &Limits, mut ended: impl
 fn follow(
     cpus: &[usize],
     left: &Mutex<impl Iterator<Item = Job>>,
+    lanes: Lanes,
     limits: &Limits,
     sender: &Sender<Result<Ended, Error>>,
 ) {
@@ -76,10 +84,11 @@ fn follow(
     if let Err(error) = pin(cpus) {
         return drop(sender.send(Err(error)));
     }
+    let turns = if lanes == Lanes::Waiting { Turns::None } else { Turns::Taken };
     loop {
         let next = left.lock().unwrap_or_else(PoisonError::into_inner).next();
         let Some(Job { program, tests }) = next else { break };
-        if sender.send(program::run(program, tests, limits)).is_err() {
+        if sender.send(program::run(program, tests, turns, limits)).is_err() {
             break;
         }
     }

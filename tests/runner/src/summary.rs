@@ -10,9 +10,6 @@ use crate::program::{self, Ended, Test, Verdict};
 /// A test that takes longer has a line in `slow-tests` that says why.
 const SLOW: Duration = Duration::from_secs(5);
 
-/// Lines of `CRATE TARGET NAME: why it takes more than five seconds`.
-const REASONS: &str = include_str!("../slow-tests");
-
 #[derive(Debug)]
 pub(crate) struct Summary {
     begun: Instant,
@@ -94,7 +91,7 @@ impl Summary {
     pub(crate) fn print(mut self, all: bool) -> bool {
         self.slow.sort_by(|a, b| b.cmp(a));
         for (took, name) in &self.slow {
-            let why = reason(name).unwrap_or("no line of tests/runner/slow-tests says why");
+            let why = program::slow(name).unwrap_or("no line of tests/runner/slow-tests says why");
             println!("slow: {:>5.1} s  {name}: {why}", took.as_secs_f64());
         }
         for why in &self.skipped {
@@ -119,8 +116,4 @@ impl Summary {
         println!("{} passed, {} failed", self.passed, self.failed.len());
         self.failed.is_empty() && self.passed > 0
     }
-}
-
-fn reason(name: &str) -> Option<&'static str> {
-    REASONS.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
 }
