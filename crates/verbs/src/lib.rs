@@ -60,7 +60,6 @@ mod qp;
 #[cfg(any(test, feature = "script"))]
 pub mod scripted_device;
 pub mod signature;
-mod transport;
 mod wr;
 mod wr_id;
 
@@ -79,7 +78,7 @@ pub use memory::pd::ProtectionDomain;
 pub use qp::attr::{InitSpec, QpState, RtrSpec, RtsSpec};
 pub use qp::srq::{SharedReceiveQueue, SrqError, SrqSpec};
 pub use qp::{MarkerError, OutOfBuffer, QpCounters, QpError, QpMaker, QpSpec, QueuePair};
-pub use transport::Transport;
+pub use verbline_softnic::qp_table::Transport;
 pub use wr::post::{PostStop, RecvOutcome, SendOptions, SendOutcome, Unposted};
 pub use wr::wr_list::prepare_thread;
 pub use wr_id::WrKind;

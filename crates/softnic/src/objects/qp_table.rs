@@ -142,7 +142,7 @@ impl fmt::Display for AttrMask {
     }
 }
 
-/// A transport service type that the table has rows for.
+/// The transport service type of a QP. It decides which operations the QP may post.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transport {
     /// Reliable connection.
@@ -151,7 +151,7 @@ pub enum Transport {
     Uc,
     /// Unreliable datagram.
     Ud,
-    /// Whole Ethernet frames; the software RNIC can't create one, kernel devices can.
+    /// Whole Ethernet frames, on cards that support them. Creating such a QP takes CAP_NET_RAW.
     RawPacket,
 }
 

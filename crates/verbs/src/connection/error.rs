@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use verbline_softnic::qp_table::Transport;
+
 use crate::device::attr::Mtu;
 use crate::device::provider::Provider;
 use crate::errno::VerbError;
 use crate::qp::QpError;
-use crate::transport::Transport;
 
 /// Why a connection was not established, or ended.
 #[derive(Clone, Debug, thiserror::Error)]

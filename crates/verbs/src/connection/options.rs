@@ -1,10 +1,11 @@
 //! Options of a connection, parameters of a requesting peer, and private data, whose lengths the
 //! messages of the InfiniBand CM limit.
 
+use verbline_softnic::qp_table::Transport;
+
 use super::error::ConnectionError;
 use crate::memory::mr::Access;
 use crate::qp::attr::RtrSpec;
-use crate::transport::Transport;
 use std::net::SocketAddr;
 
 /// Space for private data in a connection request (rdma_connect(3), RDMA_PS_TCP).

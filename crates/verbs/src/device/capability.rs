@@ -5,9 +5,9 @@
 use std::fmt;
 
 use rdma_sys::ibv_device_cap_flags;
+use verbline_softnic::qp_table::Transport;
 
 use crate::device::attr::DeviceAttr;
-use crate::transport::Transport;
 
 /// A capability that some devices lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

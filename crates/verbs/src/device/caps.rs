@@ -3,8 +3,7 @@
 use std::ops::BitOr;
 
 use rdma_sys::{ibv_device_attr_ex, ibv_odp_general_caps, ibv_odp_transport_cap_bits, ibv_packet_pacing_caps};
-
-use crate::transport::Transport;
+use verbline_softnic::qp_table::Transport;
 
 /// On-demand paging: memory that need not be pinned (`struct ibv_odp_caps`,
 /// ibv_query_device_ex(3)).
@@ -104,6 +103,6 @@ impl RateLimitCaps {
 
     /// Whether QPs of this transport can be limited.
     pub fn supports(&self, transport: Transport) -> bool {
-        self.max_kbit_per_s > 0 && self.transports & (1 << transport.to_raw()) != 0
+        self.max_kbit_per_s > 0 && self.transports & (1 << transport.raw()) != 0
     }
 }

@@ -2,6 +2,7 @@
 
 use rdma_sys::ibv_wr_opcode;
 use verbline_mem::{PageChoice, PeerRegion, Region, RegionSpec};
+use verbline_softnic::qp_table::Transport;
 
 use super::emulated::{self, Call, EVERYTHING, Has, calls};
 use super::ffi::mlx5dv_sig_caps;
@@ -17,7 +18,6 @@ use crate::memory::peer::PeerMr;
 use crate::qp::attr::{InitSpec, RtrSpec, RtsSpec};
 use crate::qp::{QpError, QpSpec, QueuePair};
 use crate::signature::{KeyConfig, KeyLayout, KeySpec, Part, QpSignature, SignatureKey, Strip};
-use crate::transport::Transport;
 use crate::wr::connected::OnRc;
 use crate::wr::kept::{KeepSpec, KeptKey, KeptRegion};
 use crate::wr::local::{self, KeyPart, Local};

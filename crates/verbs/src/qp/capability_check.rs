@@ -72,12 +72,12 @@ mod tests {
     use rdma_sys::{
         ibv_context, ibv_device_attr_ex, ibv_device_cap_flags, ibv_packet_pacing_caps, ibv_query_device_ex_input,
     };
+    use verbline_softnic::qp_table::Transport;
 
     use super::*;
     use crate::fake_device;
     use crate::qp::QpSpec;
     use crate::qp::attr::{InitSpec, QpAttr, QpCap, QpState, RtrSpec, RtsSpec};
-    use crate::transport::Transport;
 
     /// A device that paces RC, migrates paths and resizes queues.
     unsafe extern "C" fn able(
@@ -90,7 +90,7 @@ mod tests {
         let attr = unsafe { &mut *attr };
         attr.orig_attr.device_cap_flags =
             (ibv_device_cap_flags::IBV_DEVICE_AUTO_PATH_MIG | ibv_device_cap_flags::IBV_DEVICE_RESIZE_MAX_WR).0;
-        let supported_qpts = 1 << Transport::Rc.to_raw();
+        let supported_qpts = 1 << Transport::Rc.raw();
         attr.packet_pacing_caps =
             ibv_packet_pacing_caps { qp_rate_limit_min: 1000, qp_rate_limit_max: 9000, supported_qpts };
         0

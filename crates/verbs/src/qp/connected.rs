@@ -2,13 +2,13 @@
 //! and their completions.
 
 use verbline_mem::Batch;
+use verbline_softnic::qp_table::Transport;
 
 use super::{QpError, QueuePair};
 use crate::cq::completion::{Completion, Stale};
 use crate::memory::peer::Remote;
 use crate::memory::window::{MemoryWindow, WindowKind};
 use crate::signature::{KeptSignatureKey, KeySpec};
-use crate::transport::Transport;
 use crate::wr::connected::Connected;
 use crate::wr::kept::{KeepSpec, KeptMemory, KeptWindow};
 use crate::wr::local::WorkMemory;

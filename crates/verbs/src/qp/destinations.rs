@@ -1,12 +1,12 @@
 //! A UD QP's table of destinations, and the path back to a sender.
 
 use verbline_mem::Packet;
+use verbline_softnic::qp_table::Transport;
 
 use super::{QpError, QueuePair};
 use crate::cq::completion::Completion;
 use crate::datagram::ah::{AddressHandle, AhSpec};
 use crate::datagram::grh::ReplyError;
-use crate::transport::Transport;
 use crate::wr::post::DestinationId;
 use crate::wr::send::Destination;
 

@@ -12,13 +12,13 @@
 use std::ptr;
 
 use rdma_sys::{bind_mw_t, ibv_mw_bind_info};
+use verbline_softnic::qp_table::Transport;
 
 use crate::device::provider::Provider;
 use crate::errno::VerbError;
 use crate::memory::window::WindowKind;
 use crate::qp::QueuePair;
 use crate::qp::one_sided::bind_type_1;
-use crate::transport::Transport;
 use crate::wr::post::PostStop;
 use crate::wr::post_verb::PostSend;
 use crate::wr::request::Request;

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use verbline_softnic::qp_table::Transport;
+
 use crate::device::capability::Lacking;
 use crate::device::gid::Gid;
 use crate::errno::VerbError;
 use crate::signature::SignatureError;
-use crate::transport::Transport;
 
 /// Why a QP could not be created, changed or used.
 #[derive(Clone, Debug, thiserror::Error)]

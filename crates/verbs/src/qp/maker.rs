@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use verbline_softnic::qp_table::Transport;
+
 use super::{OutOfBuffer, QpError, QpSpec, QueuePair};
 use crate::cq::CompletionQueue;
 use crate::device::context::Context;
@@ -12,7 +14,6 @@ use crate::memory::pd::PdInner;
 use crate::memory::pd::ProtectionDomain;
 use crate::qp::srq::SrqInner;
 use crate::signature::QpSignature;
-use crate::transport::Transport;
 use crate::wr::kept::KeepSpec;
 
 /// Creates QPs of one [`QpSpec`] on the same PD, CQs and SRQ, which it keeps alive. The owners of

@@ -41,6 +41,7 @@ use std::time::Duration;
 use rdma_sys::ibv_qp;
 use verbline_mem::Batch;
 use verbline_softnic::counters::count_out_of_buffer;
+use verbline_softnic::qp_table::Transport;
 
 pub use destroy::leaked_queue_pairs;
 pub use end_marker::MarkerError;
@@ -60,7 +61,6 @@ use crate::qp::multicast::Membership;
 use crate::qp::srq::SrqInner;
 use crate::qp::thread_domain::OwnDomain;
 use crate::signature::QpSignature;
-use crate::transport::Transport;
 use crate::wr::kept::KeptMemory;
 use crate::wr::post_verb::{PostRecv, PostSend};
 use crate::wr::recv::{RecvQueue, ScatterQueue};

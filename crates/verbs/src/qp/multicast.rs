@@ -61,11 +61,12 @@ fn join_ipv6(group: Gid, entry: &GidEntry) -> io::Result<Option<UdpSocket>> {
 
 #[cfg(test)]
 mod tests {
+    use verbline_softnic::qp_table::Transport;
+
     use super::*;
     use crate::device::Device;
     use crate::device::provider::Provider;
     use crate::qp::{QpError, QpSpec};
-    use crate::transport::Transport;
 
     #[test]
     fn a_qp_whose_interface_could_not_join_is_not_in_the_group() {

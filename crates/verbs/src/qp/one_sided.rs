@@ -11,13 +11,13 @@ use std::ffi::c_int;
 
 use rdma_sys::{bind_mw_t, ibv_bind_mw, ibv_mw_bind, ibv_qp, ibv_send_wr};
 use verbline_mem::{Batch, Packet};
+use verbline_softnic::qp_table::Transport;
 
 use super::{QpError, QueuePair};
 use crate::memory::mr::Access;
 use crate::memory::peer::{PeerSlice, Remote};
 use crate::memory::window::{MemoryWindow, WindowKind, bind_info};
 use crate::signature::{KeyConfig, PostedConfiguration, SignatureKey};
-use crate::transport::Transport;
 use crate::wr::buffer::{Addressed, Buffer, Given, Refused, RefusedKey};
 use crate::wr::connected::{OnRc, OnUc, OnUd};
 use crate::wr::operation::{Atomic, Transfer};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rdma_sys::{ibv_pd, ibv_qp};
+use verbline_softnic::qp_table::Transport;
 
 use super::QpError;
 use crate::cq::CompletionQueue;
@@ -18,7 +19,6 @@ use crate::mlx5::extended::ExtendedQp;
 use crate::qp::srq::{SharedReceiveQueue, SrqInner};
 use crate::qp::thread_domain::OwnDomain;
 use crate::signature::QpSignature;
-use crate::transport::Transport;
 use crate::wr_id::MAX_SLOTS;
 
 /// The parameters of a QP.
@@ -223,7 +223,7 @@ fn create(
     init.send_cq = spec.send_cq.inner.as_ptr();
     init.recv_cq = spec.recv_cq.inner.as_ptr();
     init.srq = srq.map_or(std::ptr::null_mut(), SrqInner::as_ptr);
-    init.qp_type = spec.transport.to_raw();
+    init.qp_type = spec.transport.raw();
     // Some drivers refuse an empty queue.
     init.cap.max_send_wr = tx_depth.max(1);
     init.cap.max_recv_wr = spec.rx_depth_wr.max(1);

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rdma_sys::{ibv_srq, ibv_srq_attr, ibv_srq_attr_mask, ibv_srq_init_attr};
 use verbline_mem::{Batch, Packet};
+use verbline_softnic::qp_table::Transport;
 
 use crate::cq::completion::{Completion, Stale};
 use crate::device::context::Context;
@@ -26,7 +27,6 @@ use crate::device::provider::verb;
 use crate::errno::VerbError;
 use crate::memory::pd::PdInner;
 use crate::memory::pd::ProtectionDomain;
-use crate::transport::Transport;
 use crate::wr::buffer::{Buffer, Refused};
 use crate::wr::post::{PostStop, RecvOutcome};
 use crate::wr::recv::{RecvQueue, ScatterQueue};

@@ -5,7 +5,7 @@ use std::io;
 use std::net::UdpSocket;
 
 use rdma_sys::{ibv_qp_attr, ibv_qp_init_attr};
-use verbline_softnic::qp_table;
+use verbline_softnic::qp_table::{self, Transport};
 
 use crate::datagram::ah::AhSpec;
 use crate::device::attr::PortAttr;
@@ -17,7 +17,6 @@ use crate::errno::VerbError;
 use crate::qp::attr::{AttrMask, InitSpec, QpAttr, QpState, RtrSpec, RtsSpec};
 use crate::qp::multicast::{self, Membership};
 use crate::qp::{Local, QpError, QueuePair, fresh_psn};
-use crate::transport::Transport;
 use crate::wr::send::Destination;
 
 impl QueuePair {
@@ -200,7 +199,7 @@ impl QueuePair {
         };
         let from = assumed.ok_or_else(|| self.attribute("cur_state is no state of a QP"))?;
         let goal = if mask.contains(AttrMask::STATE) { to } else { from };
-        qp_table::check(self.transport().to_table(), from, goal, mask.without(offered)).map_err(|refusal| {
+        qp_table::check(self.transport(), from, goal, mask.without(offered)).map_err(|refusal| {
             QpError::Transition { qpn: self.qpn(), device: self.keep().pd.context.name.clone(), refusal }
         })?;
         let port = match mask.contains(AttrMask::PORT) {

@@ -110,11 +110,11 @@ mod tests {
     use std::ptr;
 
     use rdma_sys::ibv_context;
+    use verbline_softnic::qp_table::Transport;
 
     use super::*;
     use crate::device::context::Context;
     use crate::qp::QpSpec;
-    use crate::transport::Transport;
 
     thread_local! {
         /// The fake driver's domain (its `context` is not looked at), and the number of its live

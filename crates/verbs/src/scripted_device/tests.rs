@@ -1,6 +1,7 @@
 //! The device does what its script says.
 
 use verbline_mem::{Batch, Pool};
+use verbline_softnic::qp_table::Transport;
 
 use super::*;
 use crate::cq::CompletionQueue;
@@ -8,7 +9,6 @@ use crate::cq::completion::Completions;
 use crate::fake_device;
 use crate::qp::attr::{InitSpec, RtrSpec, RtsSpec};
 use crate::qp::{QpSpec, QueuePair};
-use crate::transport::Transport;
 use crate::wr::post::PostStop;
 
 /// A QP of the device, a batch of `packets` packets to post, and their pool.

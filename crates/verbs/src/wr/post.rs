@@ -1,11 +1,10 @@
 //! Outcomes of posting: how much of a batch was taken, and why it stopped.
 
 use verbline_mem::Packet;
-use verbline_softnic::qp_table::State as QpState;
+use verbline_softnic::qp_table::{State as QpState, Transport};
 
 use crate::errno::Errno;
 use crate::signature::{BadBlock, NotBuilt};
-use crate::transport::Transport;
 use crate::wr::connected::{Carrier, OnRc};
 
 /// The destination of a UD send: an entry of the QP's destination table

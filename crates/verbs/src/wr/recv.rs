@@ -9,9 +9,9 @@ mod tests;
 
 use rdma_sys::ibv_recv_wr;
 use verbline_mem::{Batch, Packet};
+use verbline_softnic::qp_table::Transport;
 
 use crate::datagram::grh::GRH_BYTES;
-use crate::transport::Transport;
 use crate::wr::post::{PostStop, RecvOutcome, Unposted};
 use crate::wr::slots::Slots;
 use crate::wr::wr_list::{LONGEST, WrList, for_each};

@@ -20,12 +20,12 @@ mod tests;
 use std::collections::VecDeque;
 
 use rdma_sys::{ibv_send_flags, ibv_sge};
+use verbline_softnic::qp_table::Transport;
 
 use crate::datagram::ah::{AddressHandle, AhSpec};
 use crate::device::gid::Endpoint;
 use crate::memory::window::PostedBind;
 use crate::signature::PostedConfiguration;
-use crate::transport::Transport;
 use crate::wr::buffer::Buffer;
 use crate::wr::post::{DestinationId, PoolKey, PostStop, SendOptions};
 use crate::wr::sg_list::SgList;

@@ -7,6 +7,7 @@ use std::ptr::{self, NonNull};
 
 use rdma_sys::{ibv_qp_attr, rdma_addrinfo, rdma_port_space};
 use rdma_sys::{rdma_cm_event, rdma_cm_event_type as event_type, rdma_cm_id, rdma_event_channel};
+use verbline_softnic::qp_table::Transport;
 
 use super::address::{RawAddress, read_address};
 use crate::connection::options::OwnAttr;
@@ -17,7 +18,6 @@ use crate::errno::{Errno, VerbError};
 use crate::memory::mr::Access;
 use crate::qp::QueuePair;
 use crate::qp::attr::{AttrMask, QpState};
-use crate::transport::Transport;
 
 /// The CM's reason if nothing listens (InfiniBand Architecture Specification, table 117: "invalid
 /// service ID").
@@ -76,7 +76,7 @@ impl CmId {
         let mut info: rdma_addrinfo = unsafe { std::mem::zeroed() };
         info.ai_flags = PASSIVE;
         info.ai_family = raw.family();
-        info.ai_qp_type = Transport::Uc.to_raw().cast_signed();
+        info.ai_qp_type = Transport::Uc.raw().cast_signed();
         info.ai_port_space = rdma_port_space::RDMA_PS_IB.cast_signed();
         info.ai_src_len = raw.len_bytes();
         info.ai_src_addr = raw.as_ptr().cast();

@@ -3,10 +3,10 @@
 
 use rdma_sys::{ibv_send_wr, ibv_sge, ibv_wr_opcode};
 use verbline_mem::{Batch, Packet};
+use verbline_softnic::qp_table::Transport;
 
 use super::signal::signal;
 use super::{INLINE, SIGNALED, SendQueue, flags};
-use crate::transport::Transport;
 use crate::wr::connected::Carrier;
 use crate::wr::post::{DestinationId, PoolKey, PostStop, SendOptions, SendOutcome};
 use crate::wr::post_verb::PostSend;

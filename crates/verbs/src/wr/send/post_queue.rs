@@ -6,6 +6,7 @@
 
 use rdma_sys::ibv_send_wr;
 use verbline_mem::Batch;
+use verbline_softnic::qp_table::Transport;
 
 use super::batch::Formatted;
 use super::listed_wr::KnownRegion;
@@ -13,7 +14,6 @@ use super::named::{bound, is_bind, note_configured, note_responded};
 use super::{INLINE, Kept, SIGNALED, SendQueue};
 use crate::cq::completion::{Completion, Stale, Status};
 use crate::signature::KeptSignatureKey;
-use crate::transport::Transport;
 use crate::wr::buffer::Buffer;
 use crate::wr::connected::Connected;
 use crate::wr::kept::KeptMemory;
