@@ -297,16 +297,13 @@ fn memory(
     shared: &Shared,
 ) -> Result<(Box<dyn Store>, Option<Region>), SpaceError> {
     let mut opened = None;
-    let found = shared.memory(name, |region, resizer| {
+    let found = shared.memory(name, |region, is_formatted| {
         let (memory, block_bytes) = (RegionMemory(region.clone()), layout.stored_bytes());
-        let store = match resizer {
-            Some(resizer) => MemoryStore::sized(memory, block_bytes, depth, resizer.clone()),
-            None => {
-                layout.format(&memory)?;
-                MemoryStore::new(memory, block_bytes, depth)
-            }
-        }?;
-        resizer.get_or_insert_with(|| store.resizer());
+        if !*is_formatted {
+            layout.format(&memory)?;
+        }
+        let store = MemoryStore::new(memory, block_bytes, depth)?;
+        *is_formatted = true;
         opened = Some((Box::new(store) as Box<dyn Store>, Some(region.clone())));
         Ok(())
     });

@@ -165,8 +165,8 @@ impl Namespaces {
     pub(crate) fn renew(&self, wanted: &Settings, shared: &Shared) -> Result<String, String> {
         self.renew_with(wanted, |nsid, how, settings, stage| {
             let no = |error: &dyn std::fmt::Display| format!("namespace {nsid}: {error}");
-            // The first store in the region sets the number of blocks anew.
-            how.memory.iter().filter(|_| stage.is_first).for_each(|name| shared.forget_size(name));
+            // The first store in the region formats its blocks anew.
+            how.memory.iter().filter(|_| stage.is_first).for_each(|name| shared.forget_format(name));
             let file = open_file(nsid, how, settings.commands_max, stage.pool).map_err(|error| no(&error))?;
             let mut space = Space::open(nsid, how, settings, stage.queues, shared, file).map_err(|error| no(&error))?;
             space.is_watched = false;

@@ -12,7 +12,7 @@ use verbline::engine::Region;
 use verbline::prelude::*;
 use verbline_nvme::identify::ControllerType;
 use verbline_nvme::{Command, Nqn, opcode};
-use verbline_store::{Resizer, Store};
+use verbline_store::Store;
 
 use crate::admission::Admissions;
 use crate::controller::Controller;
@@ -24,8 +24,9 @@ pub(crate) struct Shared {
     pub(crate) generation: u64,
     table: Mutex<Table>,
     pub(crate) admissions: Admissions,
-    /// The memory of namespaces, by the region's name, left here by the stage that owns the region.
-    memory: Mutex<BTreeMap<String, (Region, Option<Resizer>)>>,
+    /// The memory of namespaces, by the region's name, left here by the stage that owns the region;
+    /// and whether its blocks are formatted.
+    memory: Mutex<BTreeMap<String, (Region, bool)>>,
     /// The UUIDs of the blocks in regions. Each is made once, and is not used again after the run.
     uuids: Mutex<BTreeMap<String, [u8; 16]>>,
     tallies: Mutex<Vec<Tally>>,
@@ -219,19 +220,19 @@ impl Shared {
     /// Leaves a region's memory for the stages of other lcores.
     pub(crate) fn leave_memory(&self, region: Region) {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        memory.insert(region.name().to_owned(), (region, None));
+        memory.insert(region.name().to_owned(), (region, false));
     }
 
-    /// Opens a store in the memory of a region. The first store makes the resizer that all stores
-    /// of the region share.
+    /// Opens a store in the memory of a region. The first store formats its blocks, and sets the
+    /// flag.
     pub(crate) fn memory<E>(
         &self,
         name: &str,
-        open: impl FnOnce(&Region, &mut Option<Resizer>) -> Result<(), E>,
+        open: impl FnOnce(&Region, &mut bool) -> Result<(), E>,
     ) -> Option<Result<(), E>> {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        let (region, resizer) = memory.get_mut(name)?;
-        Some(open(region, resizer))
+        let (region, is_formatted) = memory.get_mut(name)?;
+        Some(open(region, is_formatted))
     }
 
     /// The UUID of the blocks in a region, whichever namespace they belong to: random. `None` if
@@ -247,10 +248,10 @@ impl Shared {
         Some(uuid)
     }
 
-    /// Lets the next store in the memory of a region set its number of blocks anew.
-    pub(crate) fn forget_size(&self, name: &str) {
+    /// Lets the next store in the memory of a region format its blocks anew.
+    pub(crate) fn forget_format(&self, name: &str) {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
-        memory.get_mut(name).into_iter().for_each(|(_, resizer)| *resizer = None);
+        memory.get_mut(name).into_iter().for_each(|(_, is_formatted)| *is_formatted = false);
     }
 
     pub(crate) fn add_tally(&self, tally: Tally) {

@@ -56,6 +56,6 @@ pub mod store;
 pub use faulty::{Disk, Faults, FaultyStore};
 pub use file::{DirectIo, FileCounts, FileError, FileSpec, FileStore, Identity, IdentityFrom};
 pub use immediate::NullStore;
-pub use memory::{BlockMemory, MemoryStore, Resizer};
+pub use memory::{BlockMemory, MemoryStore};
 pub use request::{Done, Fault, Op, Request};
 pub use store::{Extent, Geometry, GeometryError, Store};

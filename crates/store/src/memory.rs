@@ -5,9 +5,7 @@
 //! copied once. Everything is done at the next poll. It is as durable as the process.
 
 use std::collections::VecDeque;
-use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use verbline_mem::{PeerAccessError, PeerRegion};
 
@@ -52,13 +50,12 @@ fn fault_of(_: PeerAccessError) -> Fault {
     Fault::OutOfRange
 }
 
-/// A store in memory. Clones of its memory and its [`Resizer`] make stores over the same blocks for
-/// other lcores.
+/// A store in memory. Clones of its memory make stores over the same blocks for other lcores.
 ///
 /// ```
 /// use std::{collections::VecDeque, sync::Arc};
 /// use verbline_mem::{PageChoice, PageSize, PeerRegion, Pool, PoolSpec, Region, RegionSpec};
-/// use verbline_store::{Geometry, MemoryStore, Request, Resizer, Store};
+/// use verbline_store::{Geometry, MemoryStore, Request, Store};
 ///
 /// # let map = |name: &str, len_bytes| Region::map(&RegionSpec { name: name.into(), len_bytes,
 /// #     pages: PageChoice::Exactly(PageSize::Small4K), lock: false });
@@ -81,35 +78,7 @@ fn fault_of(_: PeerAccessError) -> Fault {
 pub struct MemoryStore<M> {
     memory: M,
     geometry: Geometry,
-    size: Resizer,
     answers: Answers,
-}
-
-/// The number of the memory's blocks that a store has. Stores over the same memory share one, and
-/// any clone resizes them all.
-#[derive(Clone, Debug)]
-pub struct Resizer {
-    blocks: Arc<AtomicU64>,
-    blocks_max: u64,
-}
-
-impl Resizer {
-    /// Sets how many blocks there are; gives how many there are now, at most what the memory holds.
-    /// Each store goes by it from its next [`Store::refresh`] on. Blocks that come back hold what
-    /// they held.
-    pub fn set_blocks(&self, blocks: u64) -> u64 {
-        let blocks = blocks.min(self.blocks_max);
-        // Relaxed: a number that nothing hangs on; the memory is there all the time.
-        self.blocks.store(blocks, Ordering::Relaxed);
-        blocks
-    }
-
-    /// How many blocks there are.
-    #[must_use]
-    pub fn blocks(&self) -> u64 {
-        // Relaxed: as above.
-        self.blocks.load(Ordering::Relaxed)
-    }
 }
 
 impl<M: BlockMemory> MemoryStore<M> {
@@ -118,36 +87,14 @@ impl<M: BlockMemory> MemoryStore<M> {
     /// # Errors
     /// Blocks can't be of this size.
     pub fn new(memory: M, block_bytes: u32, depth: usize) -> Result<MemoryStore<M>, GeometryError> {
-        let blocks_max = Geometry::of_bytes(memory.len_bytes() as u64, block_bytes)?.blocks;
-        let size = Resizer { blocks: Arc::new(AtomicU64::new(blocks_max)), blocks_max };
-        MemoryStore::sized(memory, block_bytes, depth, size)
-    }
-
-    /// Like [`MemoryStore::new`], over the same blocks as the store that the resizer is of.
-    ///
-    /// # Errors
-    /// Blocks can't be of this size.
-    pub fn sized(memory: M, block_bytes: u32, depth: usize, size: Resizer) -> Result<MemoryStore<M>, GeometryError> {
-        let whole = Geometry::of_bytes(memory.len_bytes() as u64, block_bytes)?;
-        let geometry = Geometry { blocks: size.blocks().min(whole.blocks), ..whole };
-        Ok(MemoryStore { memory, geometry, size, answers: Answers::new(depth) })
+        let geometry = Geometry::of_bytes(memory.len_bytes() as u64, block_bytes)?;
+        Ok(MemoryStore { memory, geometry, answers: Answers::new(depth) })
     }
 
     /// Bytes that a store sets aside for `depth` requests, beside the memory of its blocks.
     #[must_use]
     pub fn queue_bytes(depth: u64) -> u64 {
         depth * size_of::<Done>() as u64
-    }
-
-    /// Resizes it, and makes more stores over the same blocks.
-    #[must_use]
-    pub fn resizer(&self) -> Resizer {
-        self.size.clone()
-    }
-
-    /// Whole blocks that the memory holds.
-    fn blocks_held(&self) -> u64 {
-        self.memory.len_bytes() as u64 / u64::from(self.geometry.block_bytes)
     }
 }
 
@@ -194,11 +141,6 @@ impl<M: BlockMemory> Store for MemoryStore<M> {
 
     fn room(&self) -> usize {
         self.answers.room()
-    }
-
-    fn refresh(&mut self) -> io::Result<Geometry> {
-        self.geometry.blocks = self.size.blocks().min(self.blocks_held());
-        Ok(self.geometry)
     }
 
     fn direct(&self, lba: u64, blocks: u32) -> Option<std::ops::Range<usize>> {
