@@ -1,4 +1,4 @@
-//! Facts about the machine: hugepages by size, the locked-memory limit, the base page size.
+//! Facts about the machine: hugepages by size, the locked-memory limit.
 //!
 //! Every call reads afresh from the kernel; nothing is cached. What a container hides is looked for
 //! in a second place (a system call, or /proc for /sys) before it counts as absent. A file that
@@ -139,31 +139,6 @@ impl MemlockLimit {
     #[must_use]
     pub fn effective_bytes(&self) -> Option<u64> {
         if self.exempt { None } else { self.soft_bytes }
-    }
-}
-
-/// All the facts about memory that a plan is checked against.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MemoryFacts {
-    /// Hugepages by size.
-    pub hugepages: HugepageFacts,
-    /// Locked memory.
-    pub memlock: MemlockLimit,
-    /// The base page, bytes: 4096 on x86-64 (sysconf(3), `_SC_PAGESIZE`).
-    pub base_page_bytes: u64,
-}
-
-impl MemoryFacts {
-    /// Reads them all.
-    ///
-    /// # Errors
-    /// When one of the kernel's files is there but unreadable or not understood.
-    pub fn read() -> Result<Self, FactsError> {
-        Ok(Self {
-            hugepages: HugepageFacts::read()?,
-            memlock: MemlockLimit::read(),
-            base_page_bytes: rustix::param::page_size() as u64,
-        })
     }
 }
 

@@ -112,7 +112,7 @@ pub use plan::changes::{KeyChange, PortChange, Taking};
 pub use plan::links::{Injector, Lane, Ring, Spread};
 pub use plan::nodes::{Home, Nodes};
 pub use plan::port::{Acceptor, AlternatePath, Attributes, Connections, Port, Retries};
-pub use plan::{Device, Lcore, Plan, Pool, Region, Section, Stage};
+pub use plan::{Device, Lcore, Plan, Pool, Region, Stage};
 pub use read::reference::{KeyReference, TableReference, app_reference, reference};
 pub use read::schema::schema;
 pub use sums::descriptors::OpensBeside;

@@ -15,7 +15,7 @@ use crate::machine::Machine;
 use crate::machine::note::Note;
 use crate::plan::links::{Injector, Lane, Ring, Spread};
 use crate::plan::port::{Acceptor, AlternatePath, Attributes, Connections, Port, Retries};
-use crate::plan::{Device, Lcore, Plan, Pool, Region, Section, Stage};
+use crate::plan::{Device, Lcore, Plan, Pool, Region, Stage};
 use crate::read::raw_port::RawPort;
 use crate::read::reader::Field;
 use crate::sums::offers::Operates;
@@ -268,16 +268,15 @@ impl Checked<'_> {
         owned.map(|(index, _)| RegionId::from_index(index)).collect()
     }
 
-    fn sections(&self, catalog: &Catalog, sources: &Sources) -> Vec<Section> {
+    fn sections(&self, catalog: &Catalog, sources: &Sources) -> Vec<Params> {
         let top = Span::new(0, 0..0);
         let pairs = catalog.sections.iter().zip(&self.raw.sections);
         let section = |(name, read): (&&'static str, &Option<(Span, crate::text::tree::Node)>)| {
             let name = (*name).to_owned();
-            let params = match read {
-                Some((head, node)) => Params::new(sources, name.clone(), *head, node.clone()),
-                None => Params::absent(sources, name.clone(), top),
-            };
-            Section { name, params }
+            match read {
+                Some((head, node)) => Params::new(sources, name, *head, node.clone()),
+                None => Params::absent(sources, name, top),
+            }
         };
         pairs.map(section).collect()
     }

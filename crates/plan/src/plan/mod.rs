@@ -41,7 +41,8 @@ pub struct Plan {
     pub(crate) injectors: Vec<Injector>,
     pub(crate) spreads: Vec<Spread>,
     pub(crate) stages: Vec<Stage>,
-    pub(crate) sections: Vec<Section>,
+    /// One entry for each section of the catalog.
+    pub(crate) sections: Vec<Params>,
     pub(crate) sums: Vec<Sum>,
     pub(crate) descriptors: u64,
     pub(crate) drawing: Drawing,
@@ -62,16 +63,10 @@ impl Plan {
         self.app.as_deref()
     }
 
-    /// One entry for each section of the catalog, in the catalog's order; empty if the file lacks
-    /// it.
-    pub fn sections(&self) -> &[Section] {
-        &self.sections
-    }
-
     /// The section of this name; `None` only if the catalog lacks it. A section that the file
     /// leaves out is empty.
     pub fn section(&self, name: &str) -> Option<&Params> {
-        self.sections.iter().find(|section| section.name == name).map(|section| &section.params)
+        self.sections.iter().find(|section| section.path() == name)
     }
 
     /// The warnings: faults that do not keep the plan from running.
@@ -99,11 +94,6 @@ impl Plan {
     /// was checked.
     pub fn descriptors_max(&self) -> u64 {
         self.descriptors
-    }
-
-    /// The nodes and edges, for callers that draw them themselves.
-    pub fn drawing(&self) -> &Drawing {
-        &self.drawing
     }
 
     /// The text of `graph`: lcores as clusters, for Graphviz.
@@ -324,13 +314,4 @@ pub struct Stage {
     /// The capacity of its input batch: large enough that nothing upstream on this lcore overflows
     /// it, even when stages release the packets that they hold.
     pub batch_packets: u32,
-}
-
-/// A top-level table that the application reads itself.
-#[derive(Debug, Clone)]
-pub struct Section {
-    /// The table's name.
-    pub name: String,
-    /// Its contents; empty if the file has no such table.
-    pub params: Params,
 }

@@ -53,4 +53,4 @@ pub use mad::{Addressee, MAD_BYTES, MANAGEMENT_QKEY, Mad, MadError, Message, pac
 pub use manager::{Manager, Outgoing};
 pub use notices::{Disconnect, Disconnected, Ready, Reject, Rejected, Wait, reason};
 pub use reply::{REPLY_DATA_BYTES, Reply};
-pub use request::{Path, REQUEST_DATA_BYTES, Request, USER_DATA_BYTES};
+pub use request::{Path, REQUEST_DATA_BYTES, Request};

@@ -7,8 +7,6 @@ use crate::wire::{Psn, Qpn};
 
 /// Private data of a request.
 pub const REQUEST_DATA_BYTES: usize = 92;
-/// The program's part of it, behind [`IpHeader`].
-pub const USER_DATA_BYTES: usize = REQUEST_DATA_BYTES - IP_HEADER_BYTES;
 
 /// The number of service types: reliable and unreliable connections.
 const SERVICE_TYPES: u8 = 2;
