@@ -36,6 +36,16 @@ words! {
         Kernel = "kernel",
     }
 
+    /// A queue pair's transport service.
+    Transport, 3 {
+        /// Reliable connection.
+        Rc = "rc",
+        /// Unreliable connection.
+        Uc = "uc",
+        /// Unreliable datagram.
+        Ud = "ud",
+    }
+
     /// An lcore's behaviour without work.
     IdlePolicy, 3 {
         /// Spins for the budget, then arms and sleeps.
@@ -120,17 +130,6 @@ impl fmt::Display for Cpu {
             Cpu::Allowed(place) => write!(f, "{}{place}", Cpu::ALLOWED),
         }
     }
-}
-
-/// A queue pair's transport service.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Transport {
-    /// Reliable connection.
-    Rc,
-    /// Unreliable connection.
-    Uc,
-    /// Unreliable datagram.
-    Ud,
 }
 
 /// A port's destination.

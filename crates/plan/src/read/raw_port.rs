@@ -13,15 +13,12 @@ use crate::limits::{
 use crate::read::reader::{Field, OneOrMore, Reader, TableHeader, table_of};
 use crate::text::tree::Node;
 
-/// The words of `transport`.
-const TRANSPORTS: [(&str, Transport); 3] = [("rc", Transport::Rc), ("uc", Transport::Uc), ("ud", Transport::Ud)];
-
 raw_table! {
     RawPort head {
         lcore: Option<Field<String>> = Reader::text("lcore", "\"NAME\", the lcore that owns it"),
         device: Option<Field<String>> = Reader::text("device", "\"NAME\", the device that it is on"),
         pool: Option<Field<String>> = Reader::optional_text("pool"),
-        transport: Option<Field<Transport>> = Reader::choice("transport", &TRANSPORTS),
+        transport: Option<Field<Transport>> = Reader::choice("transport", &Transport::WORDS),
         join: Vec<Field<String>> = Reader::texts("join", LISTED_MAX),
         join_key: Option<Span> = key_span("join"),
         send_to: OneOrMore = Reader::one_or_more("send_to", LISTED_MAX),
