@@ -148,23 +148,9 @@ pub(crate) fn meet(raw: &RawPlan, links: &Links<'_>, ends: &[Option<End>], sink:
         .collect();
     for (place, (index, address, provider)) in listeners.iter().enumerate() {
         let first = listeners[..place].iter().find(|(_, other, on)| on == provider && overlap(*other, *address));
-        let (Some((first, ..)), Some(field)) = (first, &raw.ports[*index].listen) else { continue };
-        let (first, name) = (&raw.ports[*first], &raw.ports[*index].head.name);
-        let one = sink.error("address-taken", field.span, format!("port.{name} can't listen at {address} as well"));
-        if let Some(field) = &first.listen {
-            one.related(field.span, format!("port.{} listens here", first.head.name));
+        if let Some((first, ..)) = first {
+            address_taken(&raw.ports[*index], *address, &raw.ports[*first], sink);
         }
-        one.help(match first.many() {
-            Some(many) => format!(
-                "give each port a port number of its own, or share the listener, which takes {}: `listen_with = \
-                 \"port.{}\"`",
-                many.value, first.head.name
-            ),
-            None => format!(
-                "give each port a port number of its own, or take all with one: `connections_max = {}`",
-                raw.ports[*index].many().map_or(16, |many| many.value.saturating_add(1))
-            ),
-        });
     }
     let connects = |(index, end): (usize, &Option<End>)| {
         let to = if let Some(End::Connect(_)) = end { raw.ports[index].connect_to() } else { Vec::new() };
@@ -184,18 +170,7 @@ pub(crate) fn meet(raw: &RawPlan, links: &Links<'_>, ends: &[Option<End>], sink:
                 others[*listener] = Some(PortId::from_index(index));
                 others[index] = Some(PortId::from_index(*listener));
             }
-            Some(first) => {
-                let (Some(field), first) = (&raw.ports[index].connect.first, &raw.ports[first.index()]) else {
-                    continue;
-                };
-                let (name, listener) = (&raw.ports[index].head.name, &raw.ports[*listener].head.name);
-                let message = format!("port.{name} connects to port.{listener}, which takes one connection");
-                let one = sink.error("peer-mismatch", field.span, message);
-                if let Some(field) = &first.connect.first {
-                    one.related(field.span, format!("port.{} connects there too", first.head.name));
-                }
-                one.help("take both: `connections_max = 2`; or add a port that listens, with a port number of its own");
-            }
+            Some(first) => second_peer(&raw.ports[index], &raw.ports[*listener], &raw.ports[first.index()], sink),
         }
     }
     // A misspelt name elsewhere could make a port look alone.
@@ -208,6 +183,39 @@ pub(crate) fn meet(raw: &RawPlan, links: &Links<'_>, ends: &[Option<End>], sink:
         }
     }
     others
+}
+
+/// Refuses a port that listens where the port `first` does.
+fn address_taken(port: &RawPort, address: SocketAddr, first: &RawPort, sink: &mut Sink) {
+    let Some(field) = &port.listen else { return };
+    let message = format!("port.{} can't listen at {address} as well", port.head.name);
+    let one = sink.error("address-taken", field.span, message);
+    if let Some(field) = &first.listen {
+        one.related(field.span, format!("port.{} listens here", first.head.name));
+    }
+    one.help(match first.many() {
+        Some(many) => format!(
+            "give each port a port number of its own, or share the listener, which takes {}: `listen_with = \
+             \"port.{}\"`",
+            many.value, first.head.name
+        ),
+        None => format!(
+            "give each port a port number of its own, or take all with one: `connections_max = {}`",
+            port.many().map_or(16, |many| many.value.saturating_add(1))
+        ),
+    });
+}
+
+/// Refuses a port that connects to a listener of one connection, as the port `first` does.
+fn second_peer(port: &RawPort, listener: &RawPort, first: &RawPort, sink: &mut Sink) {
+    let Some(field) = &port.connect.first else { return };
+    let (name, listener) = (&port.head.name, &listener.head.name);
+    let message = format!("port.{name} connects to port.{listener}, which takes one connection");
+    let one = sink.error("peer-mismatch", field.span, message);
+    if let Some(field) = &first.connect.first {
+        one.related(field.span, format!("port.{} connects there too", first.head.name));
+    }
+    one.help("take both: `connections_max = 2`; or add a port that listens, with a port number of its own");
 }
 
 /// Warns of an end that only another plan in this process could meet.

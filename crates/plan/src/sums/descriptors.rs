@@ -84,16 +84,17 @@ pub(crate) fn check(
         add(one.what.to_owned(), "", one.descriptors, *at);
     }
     for (index, device) in raw.devices.iter().enumerate() {
-        add(format!("device.{}", device.head.name), "", OF_DEVICE, device.head.span);
+        let mut own = |how, value, at| add(format!("device.{}", device.head.name), how, value, at);
+        own("", OF_DEVICE, device.head.span);
         let is_here = |linked: &PortLinks| linked.device.is_some_and(|id| id.index() == index);
         let mut ports = raw.ports.iter().zip(&links.ports);
         if !is_soft(device) && ports.any(|(port, linked)| is_here(linked) && port.is_by_address()) {
-            add(format!("device.{}", device.head.name), "connections by address", OF_DEVICE, device.head.span);
+            own("connections by address", OF_DEVICE, device.head.span);
         }
         if let Some(address) = &device.address {
-            add(format!("device.{}", device.head.name), "its network", OF_NETWORK, address.span);
-            add(format!("device.{}", device.head.name), "peers on its network", OF_PEERS, address.span);
-            add(format!("device.{}", device.head.name), "processes with its address", OF_SHARING, address.span);
+            own("its network", OF_NETWORK, address.span);
+            own("peers on its network", OF_PEERS, address.span);
+            own("processes with its address", OF_SHARING, address.span);
         }
     }
     for lcore in &raw.lcores {
@@ -122,17 +123,23 @@ pub(crate) fn check(
     }
     sum.limit = machine.descriptors_max.map_or(Limit::None, Limit::Machine);
     if let Some(limit) = machine.descriptors_max.filter(|_| !sum.holds()) {
-        let needed = sum.needed;
-        let message = format!("the run needs {needed} file descriptors, and this process may open {limit}");
-        sink.error("too-few-descriptors", greediest.1, message)
-            .label("the most")
-            .note(format!("what they are for:\n{}", sum.table()))
-            .help(format!(
-                "raise the limit to {needed} (`ulimit -n {needed}`; LimitNOFILE={needed} in the systemd unit; \
-                 `--ulimit nofile={needed}` of a container), or take fewer connections"
-            ));
+        refuse(&sum, limit, greediest.1, sink);
     }
     sum
+}
+
+/// Refuses a run that needs more than the limit; `most` is the place of the port with the most
+/// connections.
+fn refuse(sum: &Sum, limit: u64, most: Span, sink: &mut Sink) {
+    let needed = sum.needed;
+    let message = format!("the run needs {needed} file descriptors, and this process may open {limit}");
+    sink.error("too-few-descriptors", most, message)
+        .label("the most")
+        .note(format!("what they are for:\n{}", sum.table()))
+        .help(format!(
+            "raise the limit to {needed} (`ulimit -n {needed}`; LimitNOFILE={needed} in the systemd unit; \
+             `--ulimit nofile={needed}` of a container), or take fewer connections"
+        ));
 }
 
 fn is_soft(device: &RawDevice) -> bool {

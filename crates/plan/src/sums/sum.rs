@@ -18,7 +18,7 @@ use crate::check::flow::{Flow, Reach};
 use crate::check::refs::Links;
 use crate::diag::sink::Sink;
 use crate::diag::source::{Location, Sources, Span};
-use crate::ids::{LcoreId, PoolId, PortId, StageId};
+use crate::ids::{InjectorId, LcoreId, PoolId, PortId, RingId, StageId};
 use crate::limits::CQ_DEPTH_MAX;
 use crate::read::raw::RawPlan;
 use crate::read::reader::Field;
@@ -177,6 +177,16 @@ pub(crate) fn check(
     (sums, depths)
 }
 
+/// A pool's sum: every place that can own a packet of it.
+struct PoolSum<'a> {
+    raw: &'a RawPlan,
+    links: &'a Links<'a>,
+    edges: &'a Edges,
+    flow: &'a Flow,
+    sources: Sources,
+    sum: Sum,
+}
+
 fn pool(
     id: PoolId,
     reach: &Reach,
@@ -189,90 +199,18 @@ fn pool(
     let packets = pool.packets.as_ref()?;
     let name = &pool.head.name;
     let sources = sink.sources.clone();
-    let mut sum = Sum::new(format!("pool.{name}"), "packets that can be out at once");
+    let sum = Sum::new(format!("pool.{name}"), "packets that can be out at once");
+    let mut owners = PoolSum { raw, links, edges, flow, sources, sum };
+    reach.received_by.iter().for_each(|id| owners.add_receiver(*id));
     let held: BTreeSet<StageId> = flow.held.iter().flatten().flatten().copied().collect();
-    let burst = |lcore: Option<LcoreId>| lcore.map(|lcore| &raw.lcores[lcore.index()].burst_packets);
-    for id in &reach.received_by {
-        let port = &raw.ports[id.index()];
-        let what = format!("receive queue of port.{}", port.head.name);
-        sum.add(&sources, what, &port.rx_how(), port.rx_wr(), port.rx_key().span);
-        if let Some(burst) = burst(links.ports[id.index()].lcore) {
-            let what = format!("received by port.{}", port.head.name);
-            sum.add(&sources, what, burst.note(), burst.value.into(), burst.span);
-        }
-    }
-    for id in &reach.stages {
-        let stage = &raw.stages[id.index()];
-        let name = &stage.head.name;
-        let batch = &flow.stages[id.index()];
-        // Packets that a stage releases may wait in the input of a held stage.
-        let (how, packets) = match held.contains(id) {
-            true => (batch.how(), batch.packets()),
-            false => (batch.bursts.clone(), batch.fresh_packets),
-        };
-        sum.add(&sources, format!("input of stage.{name}"), &how, packets.into(), stage.head.span);
-        if let Some(burst) = burst(links.stages[id.index()].lcore).filter(|_| reach.taken_by.contains(id)) {
-            let what = format!("taken fresh by stage.{name}");
-            sum.add(&sources, what, burst.note(), burst.value.into(), burst.span);
-        }
-        if reach.taken_by.contains(id) {
-            for (spread, places) in edges.copied_by(*id, raw) {
-                let (packets, copies) = (flow.sent[id.index()], places.saturating_sub(1) as u64);
-                let what = format!("copied by stage.{name}");
-                let how = format!("{copies} of each of {packets}");
-                sum.add(&sources, what, &how, u64::from(packets) * copies, raw.spreads[spread.index()].head.span);
-            }
-        }
-        let at = stage.kind.as_ref().map_or(stage.head.span, |kind| kind.span);
-        sum.add(&sources, format!("held by stage.{name}"), "", links.holds(*id).into(), at);
-        let operations = links.operations(*id, raw).into();
-        sum.add(&sources, format!("operations of stage.{name}"), "", operations, stage.head.span);
-    }
-    for id in &reach.rings {
-        let ring = &raw.rings[id.index()];
-        let lanes = edges.lanes(*id);
-        for (lane, batch) in lanes.iter().zip(&flow.rings[id.index()]) {
-            let what = match lanes.len() {
-                1 => format!("gathered for ring.{}", ring.head.name),
-                _ => format!(
-                    "gathered for ring.{} on lcore.{}",
-                    ring.head.name,
-                    raw.lcores[lane.lcore.index()].head.name
-                ),
-            };
-            sum.add(&sources, what, &batch.how(), batch.packets().into(), ring.head.span);
-        }
-        if let Some(depth) = &ring.depth {
-            let lanes = lanes.len() as u64;
-            let how = if lanes > 1 { format!("{lanes} lanes of {}", depth.value) } else { String::new() };
-            let packets = u64::from(depth.value) * lanes;
-            sum.add(&sources, format!("ring.{}", ring.head.name), &how, packets, depth.span);
-        }
-    }
-    for (id, _) in links.injectors_of(id) {
-        let injector = &raw.injectors[id.index()];
-        let name = &injector.head.name;
-        if let Some(depth) = &injector.depth {
-            sum.add(&sources, format!("injector.{name}"), "", depth.value.into(), depth.span);
-        }
-        // Its handles push one after another.
-        sum.add(&sources, format!("filled for injector.{name}"), "", 1, injector.head.span);
-    }
-    for id in &reach.sent_by {
-        let port = &raw.ports[id.index()];
-        if let Some(batch) = &flow.ports[id.index()] {
-            let what = format!("waiting at port.{}", port.head.name);
-            sum.add(&sources, what, &batch.how(), batch.packets().into(), port.head.span);
-            let packets = if port.has_peers() { 2 * u64::from(batch.packets()) } else { 0 };
-            let what = format!("for several peers at port.{}", port.head.name);
-            sum.add(&sources, what, "sorted, and parked", packets, port.head.span);
-        }
-        sum.add_depth(&sources, format!("send queue of port.{}", port.head.name), port.sends());
-    }
+    reach.stages.iter().for_each(|id| owners.add_stage(*id, held.contains(id), reach.taken_by.contains(id)));
+    reach.rings.iter().for_each(|id| owners.add_ring(*id));
+    links.injectors_of(id).for_each(|(id, _)| owners.add_injector(id));
+    reach.sent_by.iter().for_each(|id| owners.add_sender(*id));
     for id in &reach.lcores {
-        let what = format!("cache of lcore.{}", raw.lcores[id.index()].head.name);
-        sum.add(&sources, what, pool.cache_packets.note(), pool.cache_packets.value.into(), pool.cache_packets.span);
+        owners.add(format!("cache of lcore.{}", raw.lcores[id.index()].head.name), &pool.cache_packets);
     }
+    let PoolSum { sources, mut sum, .. } = owners;
     sum.limit = Limit::Plan(packets.value.into(), sources.locate(packets.span));
     if !sum.holds() {
         let message = format!("pool.{name} has {} packets, but {} can be out at once", packets.value, sum.needed);
@@ -282,6 +220,91 @@ fn pool(
             .help(format!("write `packets = {}` or more, or make a term smaller", sum.needed));
     }
     Some(sum)
+}
+
+impl PoolSum<'_> {
+    fn add(&mut self, what: String, packets: &Field<u32>) {
+        self.sum.add(&self.sources, what, packets.note(), packets.value.into(), packets.span);
+    }
+
+    /// Adds a burst of the lcore, where there is one.
+    fn add_burst(&mut self, what: String, lcore: Option<LcoreId>) {
+        if let Some(lcore) = lcore {
+            self.add(what, &self.raw.lcores[lcore.index()].burst_packets);
+        }
+    }
+
+    fn add_receiver(&mut self, id: PortId) {
+        let port = &self.raw.ports[id.index()];
+        let what = format!("receive queue of port.{}", port.head.name);
+        self.sum.add(&self.sources, what, &port.rx_how(), port.rx_wr(), port.rx_key().span);
+        self.add_burst(format!("received by port.{}", port.head.name), self.links.ports[id.index()].lcore);
+    }
+
+    fn add_stage(&mut self, id: StageId, is_held: bool, takes: bool) {
+        let stage = &self.raw.stages[id.index()];
+        let (name, span) = (&stage.head.name, stage.head.span);
+        let batch = &self.flow.stages[id.index()];
+        // Packets that a stage releases may wait in the input of a held stage.
+        let (how, packets) = match is_held {
+            true => (batch.how(), batch.packets()),
+            false => (batch.bursts.clone(), batch.fresh_packets),
+        };
+        self.sum.add(&self.sources, format!("input of stage.{name}"), &how, packets.into(), span);
+        if takes {
+            self.add_burst(format!("taken fresh by stage.{name}"), self.links.stages[id.index()].lcore);
+            for (spread, places) in self.edges.copied_by(id, self.raw) {
+                let (packets, copies) = (self.flow.sent[id.index()], places.saturating_sub(1) as u64);
+                let (what, how) = (format!("copied by stage.{name}"), format!("{copies} of each of {packets}"));
+                let at = self.raw.spreads[spread.index()].head.span;
+                self.sum.add(&self.sources, what, &how, u64::from(packets) * copies, at);
+            }
+        }
+        let at = stage.kind.as_ref().map_or(span, |kind| kind.span);
+        self.sum.add(&self.sources, format!("held by stage.{name}"), "", self.links.holds(id).into(), at);
+        let operations = self.links.operations(id, self.raw).into();
+        self.sum.add(&self.sources, format!("operations of stage.{name}"), "", operations, span);
+    }
+
+    fn add_ring(&mut self, id: RingId) {
+        let ring = &self.raw.rings[id.index()];
+        let (name, lanes) = (&ring.head.name, self.edges.lanes(id));
+        for (lane, batch) in lanes.iter().zip(&self.flow.rings[id.index()]) {
+            let lcore = &self.raw.lcores[lane.lcore.index()].head.name;
+            let of_lcore = if lanes.len() > 1 { format!(" on lcore.{lcore}") } else { String::new() };
+            let what = format!("gathered for ring.{name}{of_lcore}");
+            self.sum.add(&self.sources, what, &batch.how(), batch.packets().into(), ring.head.span);
+        }
+        if let Some(depth) = &ring.depth {
+            let lanes = lanes.len() as u64;
+            let how = if lanes > 1 { format!("{lanes} lanes of {}", depth.value) } else { String::new() };
+            let packets = u64::from(depth.value) * lanes;
+            self.sum.add(&self.sources, format!("ring.{name}"), &how, packets, depth.span);
+        }
+    }
+
+    fn add_injector(&mut self, id: InjectorId) {
+        let injector = &self.raw.injectors[id.index()];
+        let name = &injector.head.name;
+        if let Some(depth) = &injector.depth {
+            self.sum.add(&self.sources, format!("injector.{name}"), "", depth.value.into(), depth.span);
+        }
+        // Its handles push one after another.
+        self.sum.add(&self.sources, format!("filled for injector.{name}"), "", 1, injector.head.span);
+    }
+
+    fn add_sender(&mut self, id: PortId) {
+        let port = &self.raw.ports[id.index()];
+        let (name, span) = (&port.head.name, port.head.span);
+        if let Some(batch) = &self.flow.ports[id.index()] {
+            let packets = u64::from(batch.packets());
+            self.sum.add(&self.sources, format!("waiting at port.{name}"), &batch.how(), packets, span);
+            let packets = if port.has_peers() { 2 * packets } else { 0 };
+            let what = format!("for several peers at port.{name}");
+            self.sum.add(&self.sources, what, "sorted, and parked", packets, span);
+        }
+        self.sum.add_depth(&self.sources, format!("send queue of port.{name}"), port.sends());
+    }
 }
 
 fn completions(id: LcoreId, ports: &[PortId], raw: &RawPlan, sink: &mut Sink) -> Option<Sum> {
