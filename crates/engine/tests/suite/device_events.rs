@@ -4,7 +4,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::common::{PATIENCE, lacks_cpus, plan, registry, run, wait_for};
+use crate::common::{PATIENCE, lacks_cpus, plan, registry, run, two_lcores, tx_to_rx, wait_for};
 use verbline_engine::{
     Counter, Ended, EngineError, EventReport, OutId, Outputs, PortChange, PortEvent, Registry, Report, Running,
     Runtime, Stage, StageSpec,
@@ -58,42 +58,10 @@ fn with_witness() -> Registry {
 /// A pair of ports over RC on two lcores, `tx` to `rx`; and on lcore a, a witness that answers over
 /// the port `other`.
 fn text(idle: &str, generator: &str) -> String {
-    format!(
+    let ports = tx_to_rx("a", 64, "next = \"stage.witness\"");
+    let rest = format!(
         r#"
-        [lcore.a]
-        cpu = "allowed:0"
-        idle = "{idle}"
-        drain = "30s"
-        [lcore.b]
-        cpu = "allowed:1"
-        idle = "event"
-        drain = "30s"
-        [device.nic0]
-        provider = "soft"
-        name = "soft0"
-        [pool.p]
-        device = "nic0"
-        packets = 4096
-        data_bytes = 256
-        pages = "4KiB"
-        [port.tx]
-        lcore = "a"
-        device = "nic0"
-        pool = "p"
-        transport = "rc"
-        peer = "port.rx"
-        rx_depth_wr = 8
-        tx_depth_wr = 64
-        next = "stage.witness"
-        [port.rx]
-        lcore = "b"
-        device = "nic0"
-        pool = "p"
-        transport = "rc"
-        peer = "port.tx"
-        rx_depth_wr = 64
-        tx_depth_wr = 0
-        next = "stage.sink"
+        {ports}
         [port.other]
         lcore = "a"
         device = "nic0"
@@ -125,7 +93,9 @@ fn text(idle: &str, generator: &str) -> String {
         use = "sink"
         lcore = "b"
         "#
-    )
+    );
+    let [a, b] = [idle, "event"].map(|idle| format!("idle = \"{idle}\"\ndrain = \"30s\""));
+    two_lcores([&a, &b], [4096, 256], &rest)
 }
 
 /// Under each policy, an idle lcore and a busy one.

@@ -5,30 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::common::{OUT, assert_clean, lacks_cpus, registry, run, run_for};
+use crate::common::{OUT, assert_clean, lacks_cpus, registry, run, run_for, two_lcores, tx_to_rx};
 use verbline_engine::{Next, Outputs, Stage, StageSpec};
 use verbline_mem::Batch;
 
 /// A generator on one lcore, a sink on the other, a ring between them.
 fn hand_off(depth: u32, producer: &str, consumer: &str, generator: &str, sink: &str) -> String {
-    format!(
+    let [a, b] = [producer, consumer].map(|keys| format!("burst = 8\n{keys}"));
+    let rest = format!(
         r#"
-        [lcore.a]
-        cpu = "allowed:0"
-        burst = 8
-        {producer}
-        [lcore.b]
-        cpu = "allowed:1"
-        burst = 8
-        {consumer}
-        [device.nic0]
-        provider = "soft"
-        name = "soft0"
-        [pool.p]
-        device = "nic0"
-        packets = 2048
-        data_bytes = 64
-        pages = "4KiB"
         [ring.r]
         to = "stage.sink"
         depth = {depth}
@@ -43,7 +28,8 @@ fn hand_off(depth: u32, producer: &str, consumer: &str, generator: &str, sink: &
         lcore = "b"
         params = {{ {sink} }}
         "#
-    )
+    );
+    two_lcores([&a, &b], [2048, 64], &rest)
 }
 
 #[test]
@@ -148,21 +134,7 @@ fn two_lcores_hand_packets_to_a_port_of_another_lcore() {
     if lacks_cpus(2) {
         return;
     }
-    let text = r#"
-        [lcore.a]
-        cpu = "allowed:0"
-        idle = "adaptive"
-        [lcore.b]
-        cpu = "allowed:1"
-        idle = "adaptive"
-        [device.nic0]
-        provider = "soft"
-        name = "soft0"
-        [pool.p]
-        device = "nic0"
-        packets = 4096
-        data_bytes = 512
-        pages = "4KiB"
+    let rest = r#"
         [ring.r]
         to = "port.tx"
         depth = 64
@@ -172,29 +144,13 @@ fn two_lcores_hand_packets_to_a_port_of_another_lcore() {
         pool = "p"
         out = { out = "ring.r" }
         params = { count = 5000, polite = true, size_bytes = 300 }
-        [port.tx]
-        lcore = "b"
-        device = "nic0"
-        pool = "p"
-        transport = "rc"
-        peer = "port.rx"
-        rx_depth_wr = 8
-        tx_depth_wr = 16
-        next = "drop"
-        [port.rx]
-        lcore = "b"
-        device = "nic0"
-        pool = "p"
-        transport = "rc"
-        peer = "port.tx"
-        rx_depth_wr = 64
-        tx_depth_wr = 0
-        next = "stage.sink"
         [stage.sink]
         use = "sink"
         lcore = "b"
     "#;
-    let report = run(&registry(), text).unwrap();
+    let rest = tx_to_rx("b", 16, "next = \"drop\"") + rest;
+    let text = two_lcores(["idle = \"adaptive\""; 2], [4096, 512], &rest);
+    let report = run(&registry(), &text).unwrap();
     assert_clean(&report);
     assert_eq!(report.stage("sink").unwrap().counter("seen"), Some(5000), "{report:#?}");
     assert!(report.drops.is_empty(), "a ring keeps what a port has no room for: {:?}", report.drops);

@@ -1,7 +1,7 @@
 //! Lcores that only solicited messages wake: other messages wait, at most for as long as the plan
 //! allows, and an lcore's own completions still wake it.
 
-use crate::common::{OUT, assert_clean, lacks_cpus, plan, registry, run, until};
+use crate::common::{OUT, assert_clean, lacks_cpus, plan, registry, run, two_lcores, until};
 use verbline_engine::{Next, Outputs, Registry, Report, Runtime, SendWith, Stage, StageSpec, Tick};
 
 /// Far longer than any message takes, and far shorter than a test may take.
@@ -10,23 +10,8 @@ const WAIT: &str = "400ms";
 /// A source on one lcore that sends `count` messages, one every `gap_us`, to a sleeping lcore.
 fn text(solicited: bool, wait: Option<&str>, count: u64, gap_us: u64) -> String {
     let wait = wait.map_or(String::new(), |wait| format!("unsolicited_wait = \"{wait}\""));
-    format!(
+    let rest = format!(
         r#"
-        [lcore.a]
-        cpu = "allowed:0"
-        idle = "event"
-        [lcore.b]
-        cpu = "allowed:1"
-        idle = "event"
-        {wait}
-        [device.nic0]
-        provider = "soft"
-        name = "soft0"
-        [pool.p]
-        device = "nic0"
-        packets = 2048
-        data_bytes = 256
-        pages = "4KiB"
         [port.out]
         lcore = "a"
         device = "nic0"
@@ -52,7 +37,9 @@ fn text(solicited: bool, wait: Option<&str>, count: u64, gap_us: u64) -> String 
         use = "sink"
         lcore = "b"
         "#
-    )
+    );
+    let sleeps = "idle = \"event\"";
+    two_lcores([sleeps, &format!("{sleeps}\n{wait}")], [2048, 256], &rest)
 }
 
 fn stream(solicited: bool, wait: Option<&str>, count: u64, gap_us: u64) -> Report {

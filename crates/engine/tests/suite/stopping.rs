@@ -3,48 +3,19 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{assert_clean, fed, lacks_cpus, one_lcore, plan, registry, run, run_for, wait_for};
+use crate::common::{
+    assert_clean, fed, lacks_cpus, one_lcore, plan, registry, run, run_for, two_lcores, tx_to_rx, wait_for,
+};
 use verbline_engine::{Ended, EngineError, Next, Outputs, Runtime, Stage, StageSpec};
 use verbline_mem::Batch;
 
 /// A generator that never ends, over RC from one lcore to the other.
 fn stream(generator: &str, sink: &str, drain: &str) -> String {
-    format!(
+    let lcore = format!("idle = \"adaptive\"\ndrain = \"{drain}\"");
+    let ports = tx_to_rx("a", 64, "next = \"drop\"");
+    let rest = format!(
         r#"
-        [lcore.a]
-        cpu = "allowed:0"
-        idle = "adaptive"
-        drain = "{drain}"
-        [lcore.b]
-        cpu = "allowed:1"
-        idle = "adaptive"
-        drain = "{drain}"
-        [device.nic0]
-        provider = "soft"
-        name = "soft0"
-        [pool.p]
-        device = "nic0"
-        packets = 4096
-        data_bytes = 512
-        pages = "4KiB"
-        [port.tx]
-        lcore = "a"
-        device = "nic0"
-        pool = "p"
-        transport = "rc"
-        peer = "port.rx"
-        rx_depth_wr = 8
-        tx_depth_wr = 64
-        next = "drop"
-        [port.rx]
-        lcore = "b"
-        device = "nic0"
-        pool = "p"
-        transport = "rc"
-        peer = "port.tx"
-        rx_depth_wr = 64
-        tx_depth_wr = 0
-        next = "stage.sink"
+        {ports}
         [stage.gen]
         use = "generator"
         lcore = "a"
@@ -56,7 +27,8 @@ fn stream(generator: &str, sink: &str, drain: &str) -> String {
         lcore = "b"
         params = {{ {sink} }}
         "#
-    )
+    );
+    two_lcores([&lcore; 2], [4096, 512], &rest)
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! The common parts of whole runs: a registry of small stages, and plans for them on the software
 //! RNIC.
-#![allow(dead_code, reason = "every test file uses a part of it")]
+#![allow(dead_code, unused_imports, reason = "every test file uses a part of it")]
 
 pub(crate) mod desk;
 pub(crate) mod operates;
 pub(crate) mod peers;
 mod pinger;
+mod plans;
 pub(crate) mod porter;
 pub(crate) mod scene;
 
@@ -19,6 +20,8 @@ use verbline_engine::{
 use verbline_mem::Batch;
 use verbline_plan::{Loader, Machine, Plan};
 use verbline_verbs::Provider;
+
+pub(crate) use self::plans::{fed, one_lcore, one_lcore_with, region, two_lcores, tx_to_rx};
 
 use self::pinger::Pinger;
 
@@ -52,55 +55,6 @@ pub(crate) fn plan(registry: &Registry, text: &str) -> Plan {
 pub(crate) fn plan_on(registry: &Registry, text: &str, machine: Machine) -> Plan {
     let loaded = Loader::new(registry.catalog(), machine).load_str("test.toml", text);
     loaded.unwrap_or_else(|diagnostics| panic!("{diagnostics}"))
-}
-
-/// A plan with one lcore, `only`, and a pool `p` for its stages.
-pub(crate) fn one_lcore(idle: &str, stages: &str) -> String {
-    one_lcore_with(idle, [1024, 64], stages)
-}
-
-/// Like [`one_lcore`], with a pool of this many packets of this many bytes; `rest` is everything
-/// but the lcore, the device and the pool.
-pub(crate) fn one_lcore_with(idle: &str, [packets, data_bytes]: [u32; 2], rest: &str) -> String {
-    format!(
-        r#"
-        [lcore.only]
-        cpu = "allowed:0"
-        idle = "{idle}"
-        [device.nic0]
-        provider = "soft"
-        name = "soft0"
-        [pool.p]
-        device = "nic0"
-        packets = {packets}
-        data_bytes = {data_bytes}
-        pages = "4KiB"
-        {rest}
-        "#
-    )
-}
-
-/// A region on that device.
-pub(crate) fn region(name: &str, bytes: u32, rights: &[&str]) -> String {
-    format!("[region.{name}]\ndevice = \"nic0\"\nbytes = {bytes}\npages = \"4KiB\"\nrights = {rights:?}\n")
-}
-
-/// Stages on that lcore: a source with these parameters, and the stage `next`, with these keys,
-/// which it feeds.
-pub(crate) fn fed(generator: &str, next: &str) -> String {
-    format!(
-        r#"
-        [stage.gen]
-        use = "generator"
-        lcore = "only"
-        pool = "p"
-        out = {{ out = "stage.next" }}
-        params = {{ {generator} }}
-        [stage.next]
-        lcore = "only"
-        {next}
-        "#
-    )
 }
 
 /// Whether this process may run on fewer CPUs than a test has lcores; prints that.
