@@ -74,10 +74,9 @@ pub(crate) fn check(
     machine: &Machine,
     sink: &mut Sink,
 ) -> Sum {
-    let mut sum = Sum::new("file descriptors", "descriptors open at once");
+    let mut sum = Sum::new("file descriptors", "descriptors open at once", sink);
     let top = Span::new(0, 0..0);
-    let sources = sink.sources.clone();
-    let mut add = |what: String, how: &str, value: u64, at: Span| sum.add(&sources, what, how, value, at);
+    let mut add = |what: String, how: &str, value: u64, at: Span| sum.add(what, how, value, at);
     add("open already".to_owned(), "", machine.descriptors_open, top);
     add("the run's own".to_owned(), "", OF_RUN, top);
     for (one, at) in beside {

@@ -4,7 +4,7 @@ use crate::check::flow::Flow;
 use crate::check::prepended::Prepended;
 use crate::diag::sink::Sink;
 use crate::read::raw::{RawPlan, RawPool};
-use crate::sums::sum::{Limit, Sum};
+use crate::sums::sum::Sum;
 
 pub(crate) fn check(raw: &RawPlan, flow: &Flow, sink: &mut Sink) -> Vec<Sum> {
     let pools = raw.pools.iter().zip(&flow.prepended);
@@ -14,17 +14,17 @@ pub(crate) fn check(raw: &RawPlan, flow: &Flow, sink: &mut Sink) -> Vec<Sum> {
 /// The headroom sum of a pool; `None`: no stage prepends to its packets.
 fn headroom(pool: &RawPool, raw: &RawPlan, prepended: &Prepended, sink: &mut Sink) -> Option<Sum> {
     let (name, room) = (&pool.head.name, &pool.headroom_bytes);
-    let mut sum = Sum::new(format!("headroom of pool.{name}"), "bytes that stages put in front of a packet");
+    let mut sum = Sum::new(format!("headroom of pool.{name}"), "bytes that stages put in front of a packet", sink);
     let mut way: Vec<_> = prepended.longest().collect();
     way.reverse();
     for (id, bytes) in way {
         let stage = &raw.stages[id.index()].head;
-        sum.add(&sink.sources, format!("prepended by stage.{}", stage.name), "", bytes.into(), stage.span);
+        sum.add(format!("prepended by stage.{}", stage.name), "", bytes.into(), stage.span);
     }
     if sum.terms.is_empty() {
         return None;
     }
-    sum.limit = Limit::Plan(room.value.into(), sink.sources.locate(room.span));
+    sum.limit_to(room.value, room.span);
     if !sum.holds() {
         let message =
             format!("packets of pool.{name} have {} bytes of headroom, and stages prepend {}", room.value, sum.needed);

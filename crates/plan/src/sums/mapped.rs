@@ -50,17 +50,17 @@ const DATA: Mapped = Mapped {
 /// stages; `largest` is the place of the largest of them.
 pub(super) fn check(
     raw: &RawPlan,
-    held: impl Fn(&mut Sum, &Sink),
+    held: impl Fn(&mut Sum),
     largest: Span,
     machine: &Machine,
     sink: &mut Sink,
 ) -> Vec<Sum> {
     let limits = [(&ADDRESS_SPACE, machine.address_space_bytes), (&DATA, machine.data_bytes)];
     let sums = limits.into_iter().filter_map(|(mapped, limit)| {
-        let mut sum = Sum::new(mapped.of, "bytes");
+        let mut sum = Sum::new(mapped.of, "bytes", sink);
         sum.limit = Limit::Machine(limit?);
-        held(&mut sum, sink);
-        mapped.add_threads(raw, &mut sum, sink);
+        held(&mut sum);
+        mapped.add_threads(raw, &mut sum);
         if !sum.holds() {
             mapped.refuse(&sum, limit?, largest, sink);
         }
@@ -70,8 +70,8 @@ pub(super) fn check(
 }
 
 impl Mapped {
-    fn add_threads(&self, raw: &RawPlan, sum: &mut Sum, sink: &Sink) {
-        let mut add = |what: String, at: Span| sum.add(&sink.sources, what, "its thread", STACK_BYTES, at);
+    fn add_threads(&self, raw: &RawPlan, sum: &mut Sum) {
+        let mut add = |what: String, at: Span| sum.add(what, "its thread", STACK_BYTES, at);
         raw.lcores.iter().for_each(|lcore| add(format!("lcore.{}", lcore.head.name), lcore.head.span));
         for device in raw.devices.iter().filter(|device| device.address.is_some()) {
             add(format!("device.{}", device.head.name), device.head.span);
@@ -80,7 +80,7 @@ impl Mapped {
             add(format!("port.{}", port.head.name), port.head.span);
         }
         let (bytes, top) = (self.program_bytes + THREADS_OF_RUN * STACK_BYTES, Span::new(0, 0..0));
-        sum.add(&sink.sources, "the program and its other threads".to_owned(), "", bytes, top);
+        sum.add("the program and its other threads".to_owned(), "", bytes, top);
     }
 
     fn refuse(&self, sum: &Sum, limit: u64, largest: Span, sink: &mut Sink) {

@@ -51,10 +51,10 @@ struct Beside<'a> {
 
 impl Beside<'_> {
     /// Adds the memory of queues and of stages. Returns the greediest of each.
-    fn add(&self, sum: &mut Sum, sink: &Sink) -> [program::Greediest; 2] {
+    fn add(&self, sum: &mut Sum) -> [program::Greediest; 2] {
         [
-            program::add_queues(self.raw, self.ways, self.completions, sum, sink),
-            program::add_stages(self.raw, self.needs, sum, sink),
+            program::add_queues(self.raw, self.ways, self.completions, sum),
+            program::add_stages(self.raw, self.needs, sum),
         ]
     }
 }
@@ -73,9 +73,9 @@ pub(crate) fn check(
     let (placed, mut notes) = place(&wanted, machine, sink);
     let mut sums = Vec::new();
     for (page_bytes, pages) in [(HUGE_2M, machine.huge_2m), (HUGE_1G, machine.huge_1g)] {
-        let mut sum = Sum::new(format!("hugepages of {}", size(page_bytes)), "bytes");
+        let mut sum = Sum::new(format!("hugepages of {}", size(page_bytes)), "bytes", sink);
         for one in placed.iter().filter(|one| one.page_bytes == page_bytes) {
-            add(&mut sum, one, "", sink);
+            add(&mut sum, one, "");
         }
         sum.limit = match pages {
             Hugepages::Unknown => Limit::None,
@@ -88,10 +88,10 @@ pub(crate) fn check(
     }
     let beside = Beside { raw, ways, needs, completions };
     sums.push(ordinary(&beside, &placed, machine, sink));
-    let held = |sum: &mut Sum, sink: &Sink| {
-        placed.iter().for_each(|one| add(sum, one, "", sink));
-        program::add_mapped_metadata(raw, sum, sink);
-        beside.add(sum, sink);
+    let held = |sum: &mut Sum| {
+        placed.iter().for_each(|one| add(sum, one, ""));
+        program::add_mapped_metadata(raw, sum);
+        beside.add(sum);
     };
     sums.extend(mapped::check(raw, held, span_of(largest(&placed)), machine, sink));
     let (locked, note) = locked(raw, &placed, machine, sink);
@@ -273,14 +273,14 @@ fn how_to_get(page_bytes: u64, more: u64) -> String {
 /// Checks the use of ordinary pages against the available memory: pools, regions, queues, the
 /// stages' own allocations, and the program.
 fn ordinary(beside: &Beside<'_>, placed: &[Placed<'_>], machine: &Machine, sink: &mut Sink) -> Sum {
-    let mut sum = Sum::new(format!("memory on pages of {}", size(machine.page_bytes)), "bytes");
+    let mut sum = Sum::new(format!("memory on pages of {}", size(machine.page_bytes)), "bytes", sink);
     for one in placed.iter().filter(|one| one.page_bytes == machine.page_bytes && one.wanted.is_resident()) {
-        add(&mut sum, one, "", sink);
+        add(&mut sum, one, "");
     }
-    program::add_touched_metadata(beside.raw, &mut sum, sink);
+    program::add_touched_metadata(beside.raw, &mut sum);
     let of_pools = sum.needed;
-    let [queues, stages] = beside.add(&mut sum, sink);
-    program::add_program(beside.raw, &mut sum, sink);
+    let [queues, stages] = beside.add(&mut sum);
+    program::add_program(beside.raw, &mut sum);
     let available = machine.available_bytes();
     sum.limit = Limit::Machine(available);
     if !sum.holds() {
@@ -314,7 +314,7 @@ fn ordinary(beside: &Beside<'_>, placed: &[Placed<'_>], machine: &Machine, sink:
 /// Registration with a kernel device pins a region on any pages (ibv_reg_mr(3)). Other memory on
 /// ordinary pages is locked too, if the process may.
 fn locked(raw: &RawPlan, placed: &[Placed<'_>], machine: &Machine, sink: &mut Sink) -> (Option<Sum>, Option<Note>) {
-    let mut sum = Sum::new("locked memory", "bytes");
+    let mut sum = Sum::new("locked memory", "bytes", sink);
     let (mut pinned, mut others) = (0_u64, Vec::new());
     for one in placed.iter().filter(|one| one.wanted.is_resident()) {
         let device = one.wanted.device.map(|device| &raw.devices[device.index()]);
@@ -323,10 +323,10 @@ fn locked(raw: &RawPlan, placed: &[Placed<'_>], machine: &Machine, sink: &mut Si
             .is_some_and(|provider| provider.value == Provider::Kernel);
         if is_kernel {
             pinned = pinned.saturating_add(one.bytes);
-            add(&mut sum, one, "pinned by its device", sink);
+            add(&mut sum, one, "pinned by its device");
         } else if one.page_bytes == machine.page_bytes {
             others.push(one.wanted.name.clone());
-            add(&mut sum, one, "kept from being swapped", sink);
+            add(&mut sum, one, "kept from being swapped");
         }
     }
     sum.limit = machine.memlock_bytes.map_or(Limit::None, Limit::Machine);
@@ -347,8 +347,8 @@ fn locked(raw: &RawPlan, placed: &[Placed<'_>], machine: &Machine, sink: &mut Si
     (Some(sum).filter(|sum| !sum.terms.is_empty()), note)
 }
 
-fn add(sum: &mut Sum, one: &Placed<'_>, how: &str, sink: &Sink) {
-    sum.add(&sink.sources, one.wanted.name.clone(), how, one.bytes, one.wanted.span);
+fn add(sum: &mut Sum, one: &Placed<'_>, how: &str) {
+    sum.add(one.wanted.name.clone(), how, one.bytes, one.wanted.span);
 }
 
 fn largest<'a>(placed: &[Placed<'a>]) -> Option<&'a Wanted<'a>> {

@@ -11,7 +11,7 @@ use crate::diag::sink::Sink;
 use crate::diag::source::{Sources, Span};
 use crate::ids::StageId;
 use crate::read::raw::{RawPlan, RawRegion};
-use crate::sums::sum::{Limit, Sum};
+use crate::sums::sum::Sum;
 use crate::text::params::Params;
 
 /// Asks every stage whose kind answers.
@@ -78,11 +78,11 @@ pub(crate) fn packets(raw: &RawPlan, links: &Links<'_>, needs: &[(StageId, Needs
             continue;
         };
         let Some(data_bytes) = &pool.data_bytes else { continue };
-        let mut sum = Sum::new(format!("packet of stage.{name}"), "bytes that it must hold");
+        let mut sum = Sum::new(format!("packet of stage.{name}"), "bytes that it must hold", sink);
         for (what, bytes) in &needs.packet_bytes {
-            sum.add(&sink.sources, (*what).to_owned(), "", *bytes, stage.head.span);
+            sum.add((*what).to_owned(), "", *bytes, stage.head.span);
         }
-        sum.limit = Limit::Plan(data_bytes.value.into(), sink.sources.locate(data_bytes.span));
+        sum.limit_to(data_bytes.value, data_bytes.span);
         if !sum.holds() {
             let (pool, needed) = (&pool.head.name, sum.needed);
             let message =

@@ -22,7 +22,7 @@ use crate::read::raw::RawPlan;
 use crate::read::raw_port::RawPort;
 use crate::read::raw_stage::RawStage;
 use crate::sums::send_offers;
-use crate::sums::sum::{Limit, Sum};
+use crate::sums::sum::Sum;
 
 /// Whether each stage asks for operations, by output.
 pub(crate) type Operates = Vec<Vec<bool>>;
@@ -75,13 +75,13 @@ pub(crate) fn check(
 /// Checks that a stage's `timers_max` suffices for the timers that it may arm at once.
 fn timers(stage: &RawStage, kind: &StageKind, needs: &Needs, sink: &mut Sink) -> Option<Sum> {
     let name = &stage.head.name;
-    let mut sum = Sum::new(format!("timers of stage.{name}"), "timers that can be armed at once");
+    let mut sum = Sum::new(format!("timers of stage.{name}"), "timers that can be armed at once", sink);
     let own = [("its own", u64::from(kind.spec.timers))];
     for (what, timers) in own.iter().chain(&needs.timers) {
-        sum.add(&sink.sources, (*what).to_owned(), "", *timers, stage.head.span);
+        sum.add((*what).to_owned(), "", *timers, stage.head.span);
     }
     let max = &stage.timers_max;
-    sum.limit = Limit::Plan(max.value.into(), sink.sources.locate(max.span));
+    sum.limit_to(max.value, max.span);
     if !sum.holds() {
         let needed = sum.needed;
         let timers = if needed == 1 { "timer" } else { "timers" };

@@ -8,7 +8,6 @@
 use crate::catalog::stage_needs::Needs;
 use crate::check::edges::Edges;
 use crate::check::refs::{Links, PortLinks};
-use crate::diag::sink::Sink;
 use crate::diag::source::Span;
 use crate::ids::{RingId, StageId};
 use crate::limits::{TIMER_BYTES, WHEEL_BYTES};
@@ -46,11 +45,11 @@ const LINE_BYTES: u64 = 64;
 pub(super) type Greediest = (u64, Option<Span>);
 
 /// Adds the program and its threads.
-pub(super) fn add_program(raw: &RawPlan, sum: &mut Sum, sink: &Sink) {
+pub(super) fn add_program(raw: &RawPlan, sum: &mut Sum) {
     let top = Span::new(0, 0..0);
-    sum.add(&sink.sources, "the program and its threads".to_owned(), "", PROGRAM_BYTES, top);
+    sum.add("the program and its threads".to_owned(), "", PROGRAM_BYTES, top);
     for lcore in &raw.lcores {
-        sum.add(&sink.sources, format!("lcore.{}", lcore.head.name), "its thread", LCORE_BYTES, lcore.head.span);
+        sum.add(format!("lcore.{}", lcore.head.name), "its thread", LCORE_BYTES, lcore.head.span);
     }
 }
 
@@ -60,18 +59,17 @@ pub(super) fn add_queues(
     (links, edges): (&Links<'_>, &Edges),
     completions: &[u64],
     sum: &mut Sum,
-    sink: &Sink,
 ) -> Greediest {
     let mut greediest = (0, None);
     for device in raw.devices.iter().filter(|device| device.address.is_some()) {
         let what = format!("device.{}", device.head.name);
-        sum.add(&sink.sources, what, "its network", WIRE_BYTES, device.head.span);
+        sum.add(what, "its network", WIRE_BYTES, device.head.span);
     }
     for (lcore, needed) in raw.lcores.iter().zip(completions) {
         let depth = lcore.cq_depth_wc.as_ref().map_or(*needed, |depth| depth.value.into());
         let bytes = if depth == 0 { 0 } else { COMPLETION_BYTES * depth.next_power_of_two() };
         let span = lcore.cq_depth_wc.as_ref().map_or(lcore.head.span, |depth| depth.span);
-        sum.add(&sink.sources, format!("lcore.{}", lcore.head.name), "its completion queue", bytes, span);
+        sum.add(format!("lcore.{}", lcore.head.name), "its completion queue", bytes, span);
     }
     for (port, linked) in raw.ports.iter().zip(&links.ports) {
         let what = format!("port.{}", port.head.name);
@@ -79,20 +77,20 @@ pub(super) fn add_queues(
         let bytes = count.saturating_mul(queue_pair(port, has_wire(linked, raw)));
         let span = port.many().map_or(port.head.span, |many| many.span);
         let how = if count == 1 { "its queue pair".to_owned() } else { format!("{count} queue pairs") };
-        sum.add(&sink.sources, what.clone(), &how, bytes, span);
-        sum.add(&sink.sources, what, "its receives", RECEIVE_BYTES * port.rx_wr(), port.rx_key().span);
+        sum.add(what.clone(), &how, bytes, span);
+        sum.add(what, "its receives", RECEIVE_BYTES * port.rx_wr(), port.rx_key().span);
         greediest = greediest.max((bytes, Some(span)));
     }
     for (index, ring) in raw.rings.iter().enumerate() {
         let Some(depth) = &ring.depth else { continue };
         let lanes = edges.lanes(RingId::from_index(index)).len() as u64;
         let bytes = lanes * RING_SLOT_BYTES * u64::from(depth.value).next_power_of_two();
-        sum.add(&sink.sources, format!("ring.{}", ring.head.name), "its slots", bytes, depth.span);
+        sum.add(format!("ring.{}", ring.head.name), "its slots", bytes, depth.span);
     }
     for injector in &raw.injectors {
         let Some(depth) = &injector.depth else { continue };
         let bytes = RING_SLOT_BYTES * u64::from(depth.value).next_power_of_two();
-        sum.add(&sink.sources, format!("injector.{}", injector.head.name), "its slots", bytes, depth.span);
+        sum.add(format!("injector.{}", injector.head.name), "its slots", bytes, depth.span);
     }
     greediest
 }
@@ -110,12 +108,12 @@ fn has_wire(port: &PortLinks, raw: &RawPlan) -> bool {
 }
 
 /// Adds the stages' own allocations. Returns the largest.
-pub(super) fn add_stages(raw: &RawPlan, needs: &[(StageId, Needs)], sum: &mut Sum, sink: &Sink) -> Greediest {
+pub(super) fn add_stages(raw: &RawPlan, needs: &[(StageId, Needs)], sum: &mut Sum) -> Greediest {
     let mut greediest = (0, None);
     for (id, needs) in needs {
         let head = &raw.stages[id.index()].head;
         for (what, bytes) in &needs.memory_bytes {
-            sum.add(&sink.sources, format!("stage.{}", head.name), what, *bytes, head.span);
+            sum.add(format!("stage.{}", head.name), what, *bytes, head.span);
         }
         let bytes = needs.memory_bytes.iter().fold(0, |sum: u64, (_, bytes)| sum.saturating_add(*bytes));
         greediest = greediest.max((bytes, Some(head.span)));
@@ -123,7 +121,7 @@ pub(super) fn add_stages(raw: &RawPlan, needs: &[(StageId, Needs)], sum: &mut Su
     for stage in raw.stages.iter().filter(|stage| stage.timers_max.value > 0) {
         let bytes = u64::from(stage.timers_max.value) * TIMER_BYTES + WHEEL_BYTES;
         let span = stage.timers_max.span;
-        sum.add(&sink.sources, format!("stage.{}", stage.head.name), "its timers", bytes, span);
+        sum.add(format!("stage.{}", stage.head.name), "its timers", bytes, span);
         greediest = greediest.max((bytes, Some(span)));
     }
     greediest
@@ -131,20 +129,20 @@ pub(super) fn add_stages(raw: &RawPlan, needs: &[(StageId, Needs)], sum: &mut Su
 
 /// Adds the touched part of the metadata of pools, which is resident from the start: for each
 /// packet a line of metadata and one of the free list, on ordinary pages.
-pub(super) fn add_touched_metadata(raw: &RawPlan, sum: &mut Sum, sink: &Sink) {
-    add_metadata(raw, sum, sink, |packets| 2 * LINE_BYTES * packets);
+pub(super) fn add_touched_metadata(raw: &RawPlan, sum: &mut Sum) {
+    add_metadata(raw, sum, |packets| 2 * LINE_BYTES * packets);
 }
 
 /// Adds the mapped part of it. The block of lines begins at a multiple of its own size, a power of
 /// two, so the allocator maps twice that size.
-pub(super) fn add_mapped_metadata(raw: &RawPlan, sum: &mut Sum, sink: &Sink) {
-    add_metadata(raw, sum, sink, |packets| 2 * (LINE_BYTES * packets).next_power_of_two() + LINE_BYTES * packets);
+pub(super) fn add_mapped_metadata(raw: &RawPlan, sum: &mut Sum) {
+    add_metadata(raw, sum, |packets| 2 * (LINE_BYTES * packets).next_power_of_two() + LINE_BYTES * packets);
 }
 
-fn add_metadata(raw: &RawPlan, sum: &mut Sum, sink: &Sink, bytes: impl Fn(u64) -> u64) {
+fn add_metadata(raw: &RawPlan, sum: &mut Sum, bytes: impl Fn(u64) -> u64) {
     for pool in &raw.pools {
         let Some(packets) = &pool.packets else { continue };
         let what = format!("pool.{}", pool.head.name);
-        sum.add(&sink.sources, what, "its packets' metadata", bytes(packets.value.into()), packets.span);
+        sum.add(what, "its packets' metadata", bytes(packets.value.into()), packets.span);
     }
 }

@@ -36,6 +36,8 @@ pub struct Sum {
     pub needed: u64,
     /// The limit.
     pub limit: Limit,
+    /// The text of the plan, for the places of terms.
+    sources: Sources,
 }
 
 /// The limit of a [`Sum`].
@@ -71,19 +73,25 @@ const TABLE_WIDTH: usize = 44;
 const TABLE_TERMS_MAX: usize = 60;
 
 impl Sum {
-    pub(crate) fn new(of: impl Into<String>, unit: &'static str) -> Self {
-        Sum { of: of.into(), unit, terms: Vec::new(), needed: 0, limit: Limit::None }
+    pub(crate) fn new(of: impl Into<String>, unit: &'static str, sink: &Sink) -> Self {
+        let sources = sink.sources.clone();
+        Sum { of: of.into(), unit, terms: Vec::new(), needed: 0, limit: Limit::None, sources }
     }
 
-    pub(crate) fn add(&mut self, sources: &Sources, what: String, how: &str, value: u64, at: Span) {
+    pub(crate) fn add(&mut self, what: String, how: &str, value: u64, at: Span) {
         if value > 0 {
             self.needed = self.needed.saturating_add(value);
-            self.terms.push(Term { what, how: how.to_owned(), value, at: sources.locate(at) });
+            self.terms.push(Term { what, how: how.to_owned(), value, at: self.sources.locate(at) });
         }
     }
 
-    fn add_depth(&mut self, sources: &Sources, what: String, depth: Depth<'_>) {
-        self.add(sources, what, &depth.how(), depth.wr(), depth.key().span);
+    /// Sets a limit of the plan, at this place.
+    pub(crate) fn limit_to(&mut self, limit: impl Into<u64>, at: Span) {
+        self.limit = Limit::Plan(limit.into(), self.sources.locate(at));
+    }
+
+    fn add_depth(&mut self, what: String, depth: Depth<'_>) {
+        self.add(what, &depth.how(), depth.wr(), depth.key().span);
     }
 
     /// Whether the limit suffices.
@@ -183,7 +191,6 @@ struct PoolSum<'a> {
     links: &'a Links<'a>,
     edges: &'a Edges,
     flow: &'a Flow,
-    sources: Sources,
     sum: Sum,
 }
 
@@ -198,9 +205,8 @@ fn pool(
     let pool = &raw.pools[id.index()];
     let packets = pool.packets.as_ref()?;
     let name = &pool.head.name;
-    let sources = sink.sources.clone();
-    let sum = Sum::new(format!("pool.{name}"), "packets that can be out at once");
-    let mut owners = PoolSum { raw, links, edges, flow, sources, sum };
+    let sum = Sum::new(format!("pool.{name}"), "packets that can be out at once", sink);
+    let mut owners = PoolSum { raw, links, edges, flow, sum };
     reach.received_by.iter().for_each(|id| owners.add_receiver(*id));
     let held: BTreeSet<StageId> = flow.held.iter().flatten().flatten().copied().collect();
     reach.stages.iter().for_each(|id| owners.add_stage(*id, held.contains(id), reach.taken_by.contains(id)));
@@ -210,8 +216,8 @@ fn pool(
     for id in &reach.lcores {
         owners.add(format!("cache of lcore.{}", raw.lcores[id.index()].head.name), &pool.cache_packets);
     }
-    let PoolSum { sources, mut sum, .. } = owners;
-    sum.limit = Limit::Plan(packets.value.into(), sources.locate(packets.span));
+    let mut sum = owners.sum;
+    sum.limit_to(packets.value, packets.span);
     if !sum.holds() {
         let message = format!("pool.{name} has {} packets, but {} can be out at once", packets.value, sum.needed);
         sink.error("pool-too-small", packets.span, message)
@@ -224,7 +230,7 @@ fn pool(
 
 impl PoolSum<'_> {
     fn add(&mut self, what: String, packets: &Field<u32>) {
-        self.sum.add(&self.sources, what, packets.note(), packets.value.into(), packets.span);
+        self.sum.add(what, packets.note(), packets.value.into(), packets.span);
     }
 
     /// Adds a burst of the lcore, where there is one.
@@ -237,7 +243,7 @@ impl PoolSum<'_> {
     fn add_receiver(&mut self, id: PortId) {
         let port = &self.raw.ports[id.index()];
         let what = format!("receive queue of port.{}", port.head.name);
-        self.sum.add(&self.sources, what, &port.rx_how(), port.rx_wr(), port.rx_key().span);
+        self.sum.add(what, &port.rx_how(), port.rx_wr(), port.rx_key().span);
         self.add_burst(format!("received by port.{}", port.head.name), self.links.ports[id.index()].lcore);
     }
 
@@ -250,20 +256,20 @@ impl PoolSum<'_> {
             true => (batch.how(), batch.packets()),
             false => (batch.bursts.clone(), batch.fresh_packets),
         };
-        self.sum.add(&self.sources, format!("input of stage.{name}"), &how, packets.into(), span);
+        self.sum.add(format!("input of stage.{name}"), &how, packets.into(), span);
         if takes {
             self.add_burst(format!("taken fresh by stage.{name}"), self.links.stages[id.index()].lcore);
             for (spread, places) in self.edges.copied_by(id, self.raw) {
                 let (packets, copies) = (self.flow.sent[id.index()], places.saturating_sub(1) as u64);
                 let (what, how) = (format!("copied by stage.{name}"), format!("{copies} of each of {packets}"));
                 let at = self.raw.spreads[spread.index()].head.span;
-                self.sum.add(&self.sources, what, &how, u64::from(packets) * copies, at);
+                self.sum.add(what, &how, u64::from(packets) * copies, at);
             }
         }
         let at = stage.kind.as_ref().map_or(span, |kind| kind.span);
-        self.sum.add(&self.sources, format!("held by stage.{name}"), "", self.links.holds(id).into(), at);
+        self.sum.add(format!("held by stage.{name}"), "", self.links.holds(id).into(), at);
         let operations = self.links.operations(id, self.raw).into();
-        self.sum.add(&self.sources, format!("operations of stage.{name}"), "", operations, span);
+        self.sum.add(format!("operations of stage.{name}"), "", operations, span);
     }
 
     fn add_ring(&mut self, id: RingId) {
@@ -273,13 +279,13 @@ impl PoolSum<'_> {
             let lcore = &self.raw.lcores[lane.lcore.index()].head.name;
             let of_lcore = if lanes.len() > 1 { format!(" on lcore.{lcore}") } else { String::new() };
             let what = format!("gathered for ring.{name}{of_lcore}");
-            self.sum.add(&self.sources, what, &batch.how(), batch.packets().into(), ring.head.span);
+            self.sum.add(what, &batch.how(), batch.packets().into(), ring.head.span);
         }
         if let Some(depth) = &ring.depth {
             let lanes = lanes.len() as u64;
             let how = if lanes > 1 { format!("{lanes} lanes of {}", depth.value) } else { String::new() };
             let packets = u64::from(depth.value) * lanes;
-            self.sum.add(&self.sources, format!("ring.{name}"), &how, packets, depth.span);
+            self.sum.add(format!("ring.{name}"), &how, packets, depth.span);
         }
     }
 
@@ -287,10 +293,10 @@ impl PoolSum<'_> {
         let injector = &self.raw.injectors[id.index()];
         let name = &injector.head.name;
         if let Some(depth) = &injector.depth {
-            self.sum.add(&self.sources, format!("injector.{name}"), "", depth.value.into(), depth.span);
+            self.sum.add(format!("injector.{name}"), "", depth.value.into(), depth.span);
         }
         // Its handles push one after another.
-        self.sum.add(&self.sources, format!("filled for injector.{name}"), "", 1, injector.head.span);
+        self.sum.add(format!("filled for injector.{name}"), "", 1, injector.head.span);
     }
 
     fn add_sender(&mut self, id: PortId) {
@@ -298,38 +304,40 @@ impl PoolSum<'_> {
         let (name, span) = (&port.head.name, port.head.span);
         if let Some(batch) = &self.flow.ports[id.index()] {
             let packets = u64::from(batch.packets());
-            self.sum.add(&self.sources, format!("waiting at port.{name}"), &batch.how(), packets, span);
+            self.sum.add(format!("waiting at port.{name}"), &batch.how(), packets, span);
             let packets = if port.has_peers() { 2 * packets } else { 0 };
             let what = format!("for several peers at port.{name}");
-            self.sum.add(&self.sources, what, "sorted, and parked", packets, span);
+            self.sum.add(what, "sorted, and parked", packets, span);
         }
-        self.sum.add_depth(&self.sources, format!("send queue of port.{name}"), port.sends());
+        self.sum.add_depth(format!("send queue of port.{name}"), port.sends());
     }
 }
 
 fn completions(id: LcoreId, ports: &[PortId], raw: &RawPlan, sink: &mut Sink) -> Option<Sum> {
     let lcore = &raw.lcores[id.index()];
-    let sources = sink.sources.clone();
-    let mut sum =
-        Sum::new(format!("lcore.{} completion queue", lcore.head.name), "work requests that can complete into it");
+    let mut sum = Sum::new(
+        format!("lcore.{} completion queue", lcore.head.name),
+        "work requests that can complete into it",
+        sink,
+    );
     for port in ports.iter().map(|id| &raw.ports[id.index()]) {
         let name = &port.head.name;
         let receives = format!("receive queue of port.{name}");
-        sum.add(&sources, receives, &port.rx_how(), port.rx_wr(), port.rx_key().span);
-        sum.add_depth(&sources, format!("send queue of port.{name}"), port.sends());
+        sum.add(receives, &port.rx_how(), port.rx_wr(), port.rx_key().span);
+        sum.add_depth(format!("send queue of port.{name}"), port.sends());
         let ends = format!("ends of connections of port.{name}");
-        sum.add(&sources, ends, "", port.markers(), port.many().map_or(port.head.span, |many| many.span));
-        sum.add_depth(&sources, format!("operations of port.{name}"), port.operations());
+        sum.add(ends, "", port.markers(), port.many().map_or(port.head.span, |many| many.span));
+        sum.add_depth(format!("operations of port.{name}"), port.operations());
         let faults = format!("bad blocks found by port.{name}");
-        sum.add(&sources, faults, "", port.faults(), port.signature_keys.span);
+        sum.add(faults, "", port.faults(), port.signature_keys.span);
     }
     if sum.terms.is_empty() {
         return None;
     }
-    sum.limit = match &lcore.cq_depth_wc {
-        Some(depth) => Limit::Plan(depth.value.into(), sources.locate(depth.span)),
-        None => Limit::Derived,
-    };
+    match &lcore.cq_depth_wc {
+        Some(depth) => sum.limit_to(depth.value, depth.span),
+        None => sum.limit = Limit::Derived,
+    }
     if lcore.cq_depth_wc.is_none() && sum.needed > CQ_DEPTH_MAX.into() {
         let message = format!("lcore.{} needs a completion queue of {}", lcore.head.name, sum.needed);
         sink.error("cq-too-deep", lcore.head.span, message)
