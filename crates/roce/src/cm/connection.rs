@@ -258,6 +258,8 @@ pub(crate) struct Connection {
     pub(crate) message: Option<Message>,
     pub(crate) deadline_ns: Option<u64>,
     pub(crate) tries_left: u8,
+    /// The peer has asked for more time to answer the last message.
+    pub(crate) is_prolonged: bool,
     /// The number of events not yet polled.
     pub(crate) unpolled: u8,
     /// This end's device, as the peer knows it.

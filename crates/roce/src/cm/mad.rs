@@ -2,7 +2,7 @@
 //! datagram from queue pair 1 to queue pair 1.
 
 use crate::cm::bits::{BODY_BYTES, Body};
-use crate::cm::notices::{Disconnect, Disconnected, Ready, Reject, Wait};
+use crate::cm::notices::{Disconnect, Disconnected, Ready, Reject, Resolve, Resolved, Wait};
 use crate::cm::reply::Reply;
 use crate::cm::request::Request;
 use crate::wire::{Bth, Deth, Packet, Psn, Qpn, Segment};
@@ -39,6 +39,10 @@ pub enum Message {
     Disconnect(Disconnect),
     /// DREP.
     Disconnected(Disconnected),
+    /// SIDR_REQ.
+    Resolve(Resolve),
+    /// SIDR_REP.
+    Resolved(Resolved),
 }
 
 /// The addressee of a message.
@@ -55,12 +59,14 @@ impl Message {
     pub fn addressee(&self) -> Addressee {
         match self {
             Message::Request(request) => Addressee::Service(request.service),
+            Message::Resolve(resolve) => Addressee::Service(resolve.service),
             Message::Wait(wait) => Addressee::Connection(wait.remote_id),
             Message::Reject(reject) => Addressee::Connection(reject.remote_id),
             Message::Reply(reply) => Addressee::Connection(reply.remote_id),
             Message::Ready(ready) => Addressee::Connection(ready.remote_id),
             Message::Disconnect(disconnect) => Addressee::Connection(disconnect.remote_id),
             Message::Disconnected(disconnected) => Addressee::Connection(disconnected.remote_id),
+            Message::Resolved(resolved) => Addressee::Connection(resolved.request_id),
         }
     }
 }
@@ -103,6 +109,8 @@ impl Mad {
             0x14 => Message::Ready(Ready::read(&body)),
             0x15 => Message::Disconnect(Disconnect::read(&body)),
             0x16 => Message::Disconnected(Disconnected::read(&body)),
+            0x17 => Message::Resolve(Resolve::read(&body)),
+            0x18 => Message::Resolved(Resolved::read(&body)),
             attribute => return Err(MadError::Attribute(attribute)),
         };
         Ok(Mad { transaction: header.u64(8), message })
@@ -125,6 +133,8 @@ impl Mad {
             Message::Ready(ready) => (0x14, ready.write()),
             Message::Disconnect(disconnect) => (0x15, disconnect.write()),
             Message::Disconnected(disconnected) => (0x16, disconnected.write()),
+            Message::Resolve(resolve) => (0x17, resolve.write()),
+            Message::Resolved(resolved) => (0x18, resolved.write()),
         };
         let mut bytes = [0; MAD_BYTES];
         bytes[..4].copy_from_slice(&KIND);

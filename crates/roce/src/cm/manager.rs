@@ -131,6 +131,7 @@ impl Manager {
             message: None,
             deadline_ns: None,
             tries_left: 0,
+            is_prolonged: false,
             unpolled: 0,
             ca_guid: connect.request.ca_guid,
             is_passive: false,
@@ -151,6 +152,7 @@ impl Manager {
     }
 
     /// Tells the active side that the answer takes longer: 4.096 µs · 2^`timeout` from now on.
+    /// Peers believe it once; a manager of this kind waits for 8.6 s at most.
     pub fn wait(&mut self, now_ns: u64, id: ConnectionId, timeout: u8) -> Result<(), NoSuchConnection> {
         let (place, remote_id) = self.in_state(id, &[State::Requested])?;
         let wait = Wait { local_id: id.0, remote_id, of: Rejected::Request, timeout: timeout & 0x1F };
@@ -285,6 +287,7 @@ impl Manager {
         let deadline_ns = timeout_ns.filter(|_| waits).map(|timeout_ns| now_ns.saturating_add(timeout_ns));
         if let Some(connection) = &mut self.places[place] {
             (connection.message, connection.tries_left) = (Some(message), tries_left);
+            connection.is_prolonged = false;
         }
         self.to_send.ask(place);
         self.rest(place, state, deadline_ns);

@@ -51,6 +51,6 @@ pub use address::{IP_HEADER_BYTES, IpHeader, PortSpace};
 pub use connection::{Accept, CmDiscard, Connect, ConnectionId, Event, Limits, NoSuchConnection, Refused};
 pub use mad::{Addressee, MAD_BYTES, MANAGEMENT_QKEY, Mad, MadError, Message, packet_of};
 pub use manager::{Manager, Outgoing};
-pub use notices::{Disconnect, Disconnected, Ready, Reject, Rejected, Wait, reason};
+pub use notices::{Disconnect, Disconnected, Ready, Reject, Rejected, Resolve, Resolved, Wait, reason};
 pub use reply::{REPLY_DATA_BYTES, Reply};
 pub use request::{Path, REQUEST_DATA_BYTES, Request};

@@ -1,4 +1,4 @@
-//! The shorter messages: MRA, REJ, RTU, DREQ and DREP.
+//! The shorter messages: MRA, REJ, RTU, DREQ and DREP; SIDR_REQ and SIDR_REP.
 
 use crate::cm::bits::Body;
 use crate::wire::Qpn;
@@ -116,6 +116,31 @@ pub struct Disconnected {
     pub remote_id: u32,
 }
 
+/// SIDR_REQ: asks for a service's datagram queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resolve {
+    /// The number of the question at the sender.
+    pub request_id: u32,
+    /// The service.
+    pub service: u64,
+}
+
+/// SIDR_REP: the answer, here always without a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resolved {
+    /// The number of the question.
+    pub request_id: u32,
+    /// The outcome; 0 is success.
+    pub status: u8,
+    /// The service.
+    pub service: u64,
+}
+
+impl Resolved {
+    /// The service has no datagram queue pair here.
+    pub const UNSUPPORTED: u8 = 1;
+}
+
 /// Makes a body that begins with both numbers.
 fn between(local_id: u32, remote_id: u32) -> Body {
     let mut body = Body::new();
@@ -185,5 +210,32 @@ impl Disconnected {
 
     pub(crate) fn write(&self) -> Body {
         between(self.local_id, self.remote_id)
+    }
+}
+
+impl Resolve {
+    pub(crate) fn read(body: &Body) -> Resolve {
+        Resolve { request_id: body.u32(0), service: body.u64(8) }
+    }
+
+    pub(crate) fn write(&self) -> Body {
+        let mut body = Body::new();
+        body.put_u32(0, self.request_id);
+        body.put_u64(8, self.service);
+        body
+    }
+}
+
+impl Resolved {
+    pub(crate) fn read(body: &Body) -> Resolved {
+        Resolved { request_id: body.u32(0), status: body.0[4], service: body.u64(12) }
+    }
+
+    pub(crate) fn write(&self) -> Body {
+        let mut body = Body::new();
+        body.put_u32(0, self.request_id);
+        body.0[4] = self.status;
+        body.put_u64(12, self.service);
+        body
     }
 }

@@ -4,7 +4,7 @@ use crate::cm::bits::padded;
 use crate::cm::connection::{CmDiscard, Connection, ConnectionId, Event, State};
 use crate::cm::mad::{Mad, MadError, Message};
 use crate::cm::manager::{Manager, Outgoing};
-use crate::cm::notices::{Disconnect, Disconnected, Ready, Reject, Rejected, Wait, reason};
+use crate::cm::notices::{Disconnect, Disconnected, Ready, Reject, Rejected, Resolve, Resolved, Wait, reason};
 use crate::cm::reply::Reply;
 use crate::cm::request::Request;
 use crate::transport::ack_timeout_ns;
@@ -31,6 +31,8 @@ impl Manager {
             Message::Wait(wait) => self.longer(now_ns, from, wait),
             Message::Disconnect(disconnect) => self.ends(now_ns, from, transaction, disconnect),
             Message::Disconnected(disconnected) => self.ended(now_ns, from, disconnected),
+            Message::Resolve(resolve) => Err(self.unresolved(from, transaction, resolve)),
+            Message::Resolved(_) => Err(CmDiscard::NoConnection),
         }
     }
 
@@ -106,6 +108,7 @@ impl Manager {
             message: None,
             deadline_ns,
             tries_left: 0,
+            is_prolonged: false,
             unpolled: 0,
             ca_guid: 0,
             is_passive: true,
@@ -138,6 +141,15 @@ impl Manager {
         let reject = Reject { local_id: 0, remote_id, of, reason, info: 0, data };
         self.answer(from, transaction, Message::Reject(reject));
         CmDiscard::Rejected(reason)
+    }
+
+    /// Answers a question for a service's datagram queue pair: there is none, so the peer need not
+    /// wait for its time-outs.
+    fn unresolved(&mut self, from: IpAddr, transaction: u64, resolve: Resolve) -> CmDiscard {
+        let Resolve { request_id, service } = resolve;
+        let resolved = Resolved { request_id, status: Resolved::UNSUPPORTED, service };
+        self.answer(from, transaction, Message::Resolved(resolved));
+        CmDiscard::Rejected(reason::INVALID_SERVICE)
     }
 
     /// Ends a connection whose peer has lost it: a new one names the same queue pair. A request
@@ -210,8 +222,19 @@ impl Manager {
         Ok(())
     }
 
+    /// The number of our connection that an active side gives up before it knows that number: it
+    /// names its device instead.
+    fn given_up_by(&self, from: IpAddr, reject: &Reject) -> Option<u32> {
+        if (reject.reason, reject.remote_id) != (reason::TIMEOUT, 0) {
+            return None;
+        }
+        let connection = self.places[self.asked.place_of((from, reject.local_id))?].as_ref()?;
+        (connection.remote_guid == reject.info).then_some(connection.id)
+    }
+
     fn rejected(&mut self, from: IpAddr, reject: Reject) -> Result<(), CmDiscard> {
-        let (place, connection) = self.connection(from, reject.remote_id)?;
+        let ours = self.given_up_by(from, &reject).unwrap_or(reject.remote_id);
+        let (place, connection) = self.connection(from, ours)?;
         let (id, state) = (connection.id, connection.state);
         // The peer may have no number for the connection, and then sends 0.
         if state != State::Requesting && connection.remote_id != reject.local_id && reject.local_id != 0 {
@@ -232,10 +255,19 @@ impl Manager {
         Ok(())
     }
 
+    /// Grants the peer more time to answer, once for each message.
     fn longer(&mut self, now_ns: u64, from: IpAddr, wait: Wait) -> Result<(), CmDiscard> {
         let (place, connection) = self.connection_of(from, wait.remote_id, wait.local_id)?;
-        if !matches!(connection.state, State::Requesting | State::Accepting) {
+        let is_of_last = match connection.state {
+            State::Requesting => wait.of == Rejected::Request,
+            State::Accepting => wait.of == Rejected::Reply,
+            _ => false,
+        };
+        if !is_of_last || connection.is_prolonged {
             return Err(CmDiscard::Duplicate);
+        }
+        if let Some(connection) = &mut self.places[place] {
+            connection.is_prolonged = true;
         }
         let longer_ns = ack_timeout_ns(wait.timeout.min(WAIT_MAX)).unwrap_or(0);
         let timeout_ns = ack_timeout_ns(self.limits.timeout).unwrap_or(0);

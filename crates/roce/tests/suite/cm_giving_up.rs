@@ -228,6 +228,89 @@ fn a_peer_that_needs_longer_is_not_waited_for_without_end() {
     }
 }
 
+/// Regression: a peer that asked for time again and again kept a connection from ever being given
+/// up. The kernel's connection manager takes one such message for each of its own as well.
+#[test]
+fn a_peer_that_asks_for_time_again_and_again_is_given_up() {
+    let [longer_ns, timeout_ns] = [21, LIMITS.timeout].map(|code| ack_timeout_ns(code).expect("a time"));
+    let bound_ns = longer_ns + (1 + u64::from(LIMITS.retries)) * timeout_ns;
+    let mut two = two();
+    let (id, incoming, _) = two.requested();
+    two.server.accept(0, incoming, &accept()).expect("requested");
+    let ids = [(id, incoming), (incoming, id)].map(|(ours, theirs)| (ours.number(), theirs.number()));
+    let ends = [(two.client, ids[0], Rejected::Request, 2), (two.server, ids[1], Rejected::Reply, 1)];
+    for (mut manager, (ours, theirs), of, peer) in ends {
+        let wait = Wait { local_id: theirs, remote_id: ours, of, timeout: 21 };
+        let mad = Mad { transaction: 7, message: Message::Wait(wait) }.to_bytes();
+        let (mut now_ns, mut taken) = (0, Ok(()));
+        while let Some(due_ns) = manager.deadline_ns() {
+            assert_eq!(manager.receive(now_ns, 0, address(peer), &mad), taken, "{of:?}");
+            taken = Err(CmDiscard::Duplicate);
+            now_ns = manager.deadline_ns().unwrap_or(due_ns);
+            manager.advance(now_ns);
+        }
+        assert!(matches!(manager.poll(), Some(Event::Unanswered(_))), "{of:?}");
+        assert_eq!(now_ns, bound_ns, "{of:?}");
+    }
+}
+
+/// A peer asks for time for the message that we sent, and for no other.
+#[test]
+fn time_for_another_message_is_not_granted() {
+    let mut two = two();
+    let (id, incoming, _) = two.requested();
+    two.server.accept(0, incoming, &accept()).expect("requested");
+    let sides = [(&mut two.client, id, incoming, Rejected::Request), (&mut two.server, incoming, id, Rejected::Reply)];
+    for ((manager, ours, theirs, own), peer) in sides.into_iter().zip([2, 1]) {
+        let due_ns = manager.deadline_ns();
+        for of in [Rejected::Request, Rejected::Reply, Rejected::Other].into_iter().filter(|of| *of != own) {
+            let wait = Wait { local_id: theirs.number(), remote_id: ours.number(), of, timeout: 21 };
+            let mad = Mad { transaction: 7, message: Message::Wait(wait) }.to_bytes();
+            assert_eq!(manager.receive(0, 0, address(peer), &mad), Err(CmDiscard::Duplicate), "{of:?}");
+            assert_eq!(manager.deadline_ns(), due_ns, "{of:?}");
+        }
+    }
+}
+
+/// Regression: an active side that gave up before it knew the other side's number named its device
+/// in vain. The other side kept the request, and then a reply, for as long as all of their time.
+#[test]
+fn an_active_side_that_gives_up_names_its_device_and_is_believed() {
+    for accepts in [false, true] {
+        let mut two = two();
+        let mut connect = connect(1, 2);
+        connect.request.ca_guid = 0x1234_5678_9ABC_DEF0;
+        let id = two.client.connect(0, 77, &connect).expect("room");
+        let request = two.client.transmit().expect("a request");
+        two.bring_server(&request).expect("taken");
+        let Some(Event::Requested(incoming, _)) = two.server.poll() else { panic!() };
+        if accepts {
+            two.server.accept(0, incoming, &accept()).expect("requested");
+        }
+        let mut last = None;
+        while let Some(due_ns) = two.client.deadline_ns() {
+            two.client.advance(due_ns);
+            last = two.client.transmit();
+        }
+        assert_eq!(two.client.poll(), Some(Event::Unanswered(id)));
+        let last = last.expect("a rejection");
+        let Ok(Mad { message: Message::Reject(said), .. }) = Mad::read(&last.mad) else { panic!() };
+        assert_eq!((said.remote_id, said.reason, said.info), (0, reason::TIMEOUT, connect.request.ca_guid));
+        for (of_another, from) in [
+            (Reject { info: said.info ^ 1, ..said }, 1),
+            (Reject { local_id: said.local_id ^ 1, ..said }, 1),
+            (Reject { reason: reason::CONSUMER, ..said }, 1),
+            (said, 3),
+        ] {
+            let mad = Mad { transaction: 7, message: Message::Reject(of_another) }.to_bytes();
+            assert_eq!(two.server.receive(0, 0, address(from), &mad), Err(CmDiscard::NoConnection), "{of_another:?}");
+        }
+        two.bring_server(&last).expect("about its request");
+        assert_eq!(two.server.poll(), Some(Event::Rejected(incoming, said)));
+        assert_eq!((two.server.transmit(), two.server.deadline_ns(), two.server.len()), (None, None, 0));
+    }
+}
+
 /// A reply of another connection of the peer to ours is not answered as ours is.
 #[test]
 fn a_reply_with_another_number_is_not_said_to_be_ready_for() {

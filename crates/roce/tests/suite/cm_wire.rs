@@ -4,12 +4,13 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
 use verbline_roce::cm::{
-    Accept, Connect, Disconnect, Disconnected, IpHeader, MAD_BYTES, Mad, MadError, Message, Path, PortSpace, Ready,
-    Reject, Rejected, Reply, Request, Wait, packet_of,
+    Accept, CmDiscard, Connect, Disconnect, Disconnected, IpHeader, MAD_BYTES, Mad, MadError, Message, Path, PortSpace,
+    Ready, Reject, Rejected, Reply, Request, Resolve, Resolved, Wait, packet_of, reason,
 };
 use verbline_roce::transport::Mtu;
 use verbline_roce::wire::{self, Deth, HEADERS_MAX_BYTES, Psn, Qpn, Route, Segment};
 
+use crate::cm::{address, two};
 use crate::sim::world::addresses;
 
 fn paths() -> impl Strategy<Value = Path> {
@@ -95,6 +96,12 @@ pub(crate) fn mads() -> impl Strategy<Value = Mad> {
             Message::Disconnect(Disconnect { local_id, remote_id, remote_qpn: Qpn::new(qpn) })
         }),
         ids().prop_map(|(local_id, remote_id)| Message::Disconnected(Disconnected { local_id, remote_id })),
+        any::<(u32, u64)>().prop_map(|(request_id, service)| Message::Resolve(Resolve { request_id, service })),
+        any::<(u32, u8, u64)>().prop_map(|(request_id, status, service)| Message::Resolved(Resolved {
+            request_id,
+            status,
+            service
+        })),
     ];
     (any::<u64>(), message).prop_map(|(transaction, message)| Mad { transaction, message })
 }
@@ -164,8 +171,8 @@ fn a_request_has_its_fields_where_the_kernel_has_them() {
     let mut odd = bytes;
     odd[24 + 50] = 0x60;
     assert_eq!(Mad::read(&odd), Err(MadError::Mtu(6)));
-    odd[17] = 0x17;
-    assert_eq!(Mad::read(&odd), Err(MadError::Attribute(0x17)));
+    odd[17] = 0x19;
+    assert_eq!(Mad::read(&odd), Err(MadError::Attribute(0x19)));
     odd[1] = 3;
     assert_eq!(Mad::read(&odd), Err(MadError::Kind([1, 3, 2, 3])));
 }
@@ -185,6 +192,30 @@ fn a_reply_has_its_fields_where_the_kernel_has_them() {
     );
     assert_eq!(body[24..28], [16, 16, 17 << 3 | 1 << 1 | 1, 7 << 5 | 1 << 4]);
     assert_eq!((&body[28..36], &body[36..41]), (&[0, 0, 0, 0, 0, 0, 0, 3][..], &b"data\0"[..]));
+}
+
+/// Regression: a kernel that asked for a service's datagram queue pair (`rdma_cm` does, for UD) was
+/// not answered, and waited for as long as all of its retries took.
+#[test]
+fn a_question_for_a_datagram_queue_pair_is_answered_as_the_kernel_answers_it() {
+    let message = |attribute, parts: &[&[u8]]| {
+        let header = [&[1, 7, 2, 3, 0, 0, 0, 0, 9, 8, 7, 6, 5, 4, 3, 2, 0, attribute, 0, 0, 0, 0, 0, 0][..]];
+        let mut bytes = [&header[..], parts].concat().concat();
+        bytes.resize(MAD_BYTES, 0);
+        bytes
+    };
+    let service = 0x0111_1144_u64.to_be_bytes();
+    let asked = message(0x17, &[&[1, 2, 3, 4, 0xFF, 0xFF, 0, 0], &service, b"private data"]);
+    let mut two = two();
+    let answered = two.server.receive(0, 0, address(1), &asked);
+    assert_eq!(answered, Err(CmDiscard::Rejected(reason::INVALID_SERVICE)));
+    let answer = two.server.transmit().expect("an answer");
+    assert_eq!((answer.to, two.server.transmit(), two.server.len()), (address(1), None, 0));
+    let expected = message(0x18, &[&[1, 2, 3, 4, Resolved::UNSUPPORTED, 0, 0, 0, 0, 0, 0, 0], &service]);
+    assert_eq!(answer.mad[..], expected[..]);
+    // We ask for none.
+    assert_eq!(two.client.receive(0, 0, address(2), &answer.mad), Err(CmDiscard::NoConnection));
+    assert_eq!(two.client.transmit(), None);
 }
 
 pub(crate) fn datagram(mad: &Mad, route: &Route) -> Vec<u8> {
