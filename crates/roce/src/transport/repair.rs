@@ -12,9 +12,7 @@
 /// See the [module](self).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Repair {
-    /// The first packet of the repetition; and the number behind the last packet that was under way
-    /// then and has room.
-    from: u64,
+    /// The number behind the last packet that was under way when it began, and has room.
     to: u64,
     again: Again,
     /// The last answer that arrived ahead of the first packet.
@@ -29,13 +27,8 @@ enum Again {
 }
 
 impl Repair {
-    pub(crate) fn new(from: u64, to: u64) -> Repair {
-        Repair { from, to, again: Again::IfAsked, early: None }
-    }
-
-    /// Whether it began with that packet.
-    pub(crate) fn is_from(&self, packet: u64) -> bool {
-        self.from == packet
+    pub(crate) fn new(to: u64) -> Repair {
+        Repair { to, again: Again::IfAsked, early: None }
     }
 
     /// Records an answer ahead of the first packet's. Returns whether the peer has begun to answer

@@ -36,7 +36,7 @@ pub(crate) struct Requester {
     pub(crate) reads_out: u8,
     pub(crate) retries_left: u8,
     pub(crate) rnr_left: u8,
-    /// The last repetition because of a missing packet.
+    /// The repetition because of a missing packet, which is the one at `una`.
     pub(crate) repaired: Option<Repair>,
     /// Bounds the packets under way.
     pub(crate) window: Window,

@@ -74,7 +74,7 @@ impl Requester {
     fn repair(&mut self, sends: &SendQueue) -> Result<(), Stop> {
         self.window.shrink();
         let room_to = self.una + u64::from(self.window.packets());
-        self.repaired = Some(Repair::new(self.una, self.cursor.min(room_to)));
+        self.repaired = Some(Repair::new(self.cursor.min(room_to)));
         self.use_up_retry()?;
         self.go_back(sends);
         Ok(())
@@ -85,7 +85,7 @@ impl Requester {
     /// asked once more.
     pub(crate) fn repair_unanswered(&mut self, sends: &SendQueue, number: u64) -> Result<(), Stop> {
         let is_repeated = self.cursor > self.una;
-        match self.repaired.as_mut().filter(|repair| repair.is_from(self.una)) {
+        match &mut self.repaired {
             Some(repair) => {
                 if repair.is_answered_again(number) && is_repeated {
                     repair.ask_again();
@@ -104,7 +104,7 @@ impl Requester {
     /// Handles a NAK for the packet at the front. A further NAK after the repetition may be for the
     /// repetition: it is believed once, and after that the time-out decides.
     pub(crate) fn repair_asked(&mut self, sends: &SendQueue) -> Result<(), Stop> {
-        match self.repaired.as_mut().filter(|repair| repair.is_from(self.una)) {
+        match &mut self.repaired {
             // Nothing has been repeated yet: it is a duplicate of the same NAK.
             Some(_) if self.cursor == self.una => Ok(()),
             Some(repair) => {
