@@ -20,6 +20,8 @@ mod other;
 mod shared;
 #[path = "wire/silence.rs"]
 mod silence;
+#[path = "wire/sockets.rs"]
+mod sockets;
 #[path = "wire/strangers.rs"]
 mod strangers;
 

@@ -123,9 +123,20 @@ impl QueuePair {
         &self.counters
     }
 
-    /// Whether the peer has acknowledged a packet of this reliable queue pair.
-    pub fn was_acknowledged(&self) -> bool {
-        matches!(&self.mode, Mode::Rc(_, _, Some(requester)) if requester.was_acknowledged())
+    /// Whether the peer has answered a packet of this reliable queue pair, so that packets arrive.
+    pub fn was_answered(&self) -> bool {
+        let Mode::Rc(_, _, Some(requester)) = &self.mode else { return false };
+        let all = self.counters.incidents();
+        requester.was_acknowledged() || all.rnr_naks_received > 0 || all.sequence_naks_received > 0
+    }
+
+    /// Whether it may be that no packet of this reliable queue pair arrives at the peer: none was
+    /// answered, and an answer was overdue, or the peer has repeated its first request, which was
+    /// answered.
+    pub fn may_be_unheard(&self) -> bool {
+        let Mode::Rc(_, responder, _) = &self.mode else { return false };
+        let is_in_doubt = self.counters.incidents().timeouts > 0 || responder.is_first_repeated;
+        is_in_doubt && !self.was_answered()
     }
 
     /// Takes the incidents since the last call.

@@ -25,6 +25,10 @@ pub(crate) struct Responder {
     /// The peer was told that the expected packet is missing, or has no receive. The value is the
     /// last packet that arrived ahead of it.
     told: Option<Psn>,
+    /// The number of the first packet.
+    first: Psn,
+    /// The first packet came again after something was sent to the peer.
+    pub(crate) is_first_repeated: bool,
 }
 
 /// The incoming message.
@@ -62,7 +66,19 @@ impl Responder {
     pub(crate) fn new(expected: Psn, mtu: u32, serving: Serving) -> Responder {
         let replies = ReadReplies::new();
         let message = Underway::Nothing;
-        Responder { expected, msn: 0, serving, mtu, message, replies, reply: None, is_asked: true, told: None }
+        Responder {
+            expected,
+            msn: 0,
+            serving,
+            mtu,
+            message,
+            replies,
+            reply: None,
+            is_asked: true,
+            told: None,
+            first: expected,
+            is_first_repeated: false,
+        }
     }
 
     /// Sets new attributes.
@@ -85,7 +101,9 @@ impl Responder {
             return Ok(());
         }
         if ahead != 0 {
-            return Err(Halt::Discard(self.unexpected(cx.counters, bth.psn, ahead, rc)));
+            let why = self.unexpected(cx.counters, bth.psn, ahead, rc);
+            self.is_first_repeated |= why == Discard::Duplicate && bth.psn == self.first && cx.counters.sent > 0;
+            return Err(Halt::Discard(why));
         }
         let early = self.told.take();
         let packets = match rc {

@@ -43,21 +43,69 @@ fn services_have_the_numbers_of_rdma_cm() {
 }
 
 #[test]
-fn a_queue_pair_knows_whether_it_was_ever_acknowledged() {
+fn a_queue_pair_knows_whether_it_was_ever_answered() {
     let mut pair = pair();
     pair.b.receive(1, 10);
     pair.a.send(1, SEND, 10);
-    assert!(!pair.a.qp.was_acknowledged());
+    assert!(!pair.a.qp.was_answered());
     let sent = pair.a.all(0);
-    assert!(!pair.a.qp.was_acknowledged());
+    assert!(!pair.a.qp.was_answered());
     pair.b.take(0, &sent[0]).expect("taken");
     pair.settle(0);
-    assert!(pair.a.qp.was_acknowledged() && !pair.b.qp.was_acknowledged());
+    assert!(pair.a.qp.was_answered() && !pair.b.qp.was_answered());
     let mut pair = Pair::uc();
     pair.b.receive(1, 10);
     pair.a.send(1, SEND, 10);
     pair.settle(0);
-    assert!(!pair.a.qp.was_acknowledged(), "nobody acknowledges it");
+    assert!(!pair.a.qp.was_answered(), "nobody answers it");
+}
+
+/// The peer has got a packet for which it says that it lacks a receive, or one before.
+#[test]
+fn a_nak_is_an_answer() {
+    for syndrome in [0x20 | 1, 0x60] {
+        let mut pair = pair();
+        pair.a.send(1, SEND, 10);
+        pair.a.all(0);
+        pair.a.take(0, &acknowledgement(0, syndrome)).expect("taken");
+        assert!(pair.a.qp.was_answered(), "{syndrome:#x}");
+    }
+}
+
+/// A carrier whose packets may not pass a firewall goes by it.
+#[test]
+fn a_queue_pair_may_be_unheard_until_it_is_answered() {
+    let mut pair = pair();
+    pair.b.receive(1, 10);
+    pair.a.send(1, SEND, 10);
+    pair.a.all(0);
+    let due_ns = pair.a.qp.deadline_ns().expect("an answer is overdue at some time");
+    assert!(!pair.a.qp.may_be_unheard());
+    pair.a.qp.advance(due_ns);
+    assert!(pair.a.qp.may_be_unheard());
+    pair.settle(due_ns);
+    assert!(!pair.a.qp.may_be_unheard(), "it was answered");
+}
+
+/// Once the peer repeats its first request although it was answered. One that came twice before it
+/// was answered, and any later one, show nothing.
+#[test]
+fn a_queue_pair_that_only_receives_may_be_unheard_when_the_first_request_is_repeated() {
+    for (repeated, is_answered, may_be) in [(0, true, true), (0, false, false), (1, true, false)] {
+        let mut pair = pair();
+        (1..=2).for_each(|id| pair.b.receive(id, 10));
+        (1..=2).for_each(|id| pair.a.send(id, SEND, 10));
+        let sent = pair.a.all(0);
+        sent.iter().for_each(|sent| pair.b.take(0, sent).expect("taken"));
+        assert!(!is_answered || pair.b.all(0).len() == 1);
+        assert_eq!(pair.b.take(0, &sent[repeated]), Err(Discard::Duplicate));
+        assert_eq!(pair.b.qp.may_be_unheard(), may_be, "{repeated} {is_answered}");
+        // It sends, too, and is answered.
+        pair.a.receive(3, 10);
+        pair.b.send(3, SEND, 10);
+        pair.settle(0);
+        assert!(!pair.b.qp.may_be_unheard());
+    }
 }
 
 /// While no keep-alive is under way, an acknowledgement that came before is a duplicate.

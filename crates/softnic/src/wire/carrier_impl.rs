@@ -39,7 +39,8 @@ impl Wire {
         let stays =
             !by_own && addresses.is_none_or(|addresses| inner.outbox.peers.is_port_to(port, addresses.destination()));
         if !stays {
-            inner.leave_peer(port);
+            let was_answered = inner.queue_pairs.was_answered(qp.qpn);
+            inner.leave_peer(port, was_answered);
             inner.queue_pairs.set_port(qp.qpn, own);
         }
         let port = if stays { port } else { own };
@@ -61,7 +62,7 @@ impl Carrier for Wire {
             // taken in while the lock is held.
             qp.inbound.accept.store(NOT_ESTABLISHED, Ordering::Release);
         } else {
-            inner.leave_peer(port);
+            inner.leave_peer(port, false);
         }
         is_added
     }
@@ -105,9 +106,9 @@ impl Carrier for Wire {
     fn remove(&self, qp: &Qp) {
         let mut inner = self.lock();
         inner.acknowledge(qp.qpn);
-        let port = inner.queue_pairs.port(qp.qpn);
+        let (port, was_answered) = (inner.queue_pairs.port(qp.qpn), inner.queue_pairs.was_answered(qp.qpn));
         inner.queue_pairs.remove(qp.qpn);
-        port.into_iter().for_each(|port| inner.leave_peer(port));
+        port.into_iter().for_each(|port| inner.leave_peer(port, was_answered));
     }
 
     fn post<'a>(&self, poster: Poster<'_>, list: SendWr<'a>, errors: &mut Errors) -> Result<(), Refused<'a>> {

@@ -6,7 +6,8 @@
 //! the transport sends them again. A peer without a socket here is served by the link's own.
 //!
 //! A firewall may let pass only what comes from the port of RoCE. So a peer's socket is given up if
-//! something has to be sent again and nothing that it sent was ever acknowledged.
+//! a queue pair's first packets seem not to arrive. A socket by which a queue pair was answered is
+//! proven: it stays, whatever is lost later.
 
 use crate::wire::peer_socket::PeerSocket;
 use crate::wire::run::Run;
@@ -30,8 +31,16 @@ struct Peer {
     socket: PeerSocket,
     /// The queue pairs with its port.
     queue_pairs: usize,
-    is_given_up: bool,
+    standing: Standing,
     held: Option<Held>,
+}
+
+/// Whether a peer gets what its socket sends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    Unproven,
+    Proven,
+    GivenUp,
 }
 
 /// Why nothing more leaves by a socket until all waiting datagrams were tried.
@@ -57,7 +66,7 @@ impl Peers {
     /// of the link's.
     pub(super) fn join(&mut self, to: IpAddr, new: Option<PeerSocket>) -> u16 {
         if let Some(new) = new.filter(|_| self.wants(to)) {
-            self.all.push(Peer { socket: new, queue_pairs: 0, is_given_up: false, held: None });
+            self.all.push(Peer { socket: new, queue_pairs: 0, standing: Standing::Unproven, held: None });
         }
         let known = self.all.iter_mut().find(|peer| peer.socket.to() == to);
         known.map_or(self.own.port(), |peer| {
@@ -66,21 +75,26 @@ impl Peers {
         })
     }
 
-    /// Takes leave of a queue pair with that port. The last one's socket closes: no datagram for it
-    /// may wait.
-    pub(super) fn leave(&mut self, port: u16) {
+    /// Takes leave of a queue pair with that port, which its peer has answered or not. The last
+    /// one's socket closes: no datagram for it may wait.
+    pub(super) fn leave(&mut self, port: u16, was_answered: bool) {
         if let Some(at) = self.all.iter().position(|peer| peer.socket.port() == port) {
             self.all[at].queue_pairs -= 1;
+            if was_answered {
+                self.all[at].decide(Standing::Proven);
+            }
             if self.all[at].queue_pairs == 0 {
                 self.all.swap_remove(at);
             }
         }
     }
 
-    /// Serves the queue pairs with that port by the link's own socket from now on.
-    pub(super) fn give_up(&mut self, port: u16) {
-        if let Some(peer) = self.all.iter_mut().find(|peer| peer.socket.port() == port) {
-            peer.is_given_up = true;
+    /// Serves the queue pairs with that port by the link's own socket from now on, unless the peer
+    /// has answered one of them.
+    pub(super) fn doubt(&mut self, port: u16, was_answered: impl FnOnce() -> bool) {
+        let unproven = |peer: &&mut Peer| peer.socket.port() == port && peer.standing == Standing::Unproven;
+        if let Some(peer) = self.all.iter_mut().find(unproven) {
+            peer.decide(if was_answered() { Standing::Proven } else { Standing::GivenUp });
         }
     }
 
@@ -93,7 +107,7 @@ impl Peers {
 
     /// The socket for a datagram, by its queue pair's port; `None`: the link's own.
     pub(super) fn of(&self, port: u16) -> Option<usize> {
-        self.all.iter().position(|peer| peer.socket.port() == port && !peer.is_given_up)
+        self.all.iter().position(|peer| peer.socket.port() == port && peer.standing != Standing::GivenUp)
     }
 
     #[cfg(test)]
@@ -128,8 +142,18 @@ impl Peers {
             match peer.held.take() {
                 None => {}
                 Some(Held::Full(number)) => peer.socket.give_back(number),
-                Some(Held::Failed) => peer.is_given_up |= peer.socket.learn_number(0).is_err(),
+                Some(Held::Failed) if peer.socket.learn_number(0).is_err() => peer.standing = Standing::GivenUp,
+                Some(Held::Failed) => {}
             }
+        }
+    }
+}
+
+impl Peer {
+    /// Decides on the socket for good, unless that was done.
+    fn decide(&mut self, standing: Standing) {
+        if self.standing == Standing::Unproven {
+            self.standing = standing;
         }
     }
 }

@@ -228,9 +228,9 @@ impl Inner {
     }
 
     /// Takes leave of a queue pair's UDP port, once everything was sent by it.
-    pub(super) fn leave_peer(&mut self, port: u16) {
+    pub(super) fn leave_peer(&mut self, port: u16, was_answered: bool) {
         self.outbox.flush(&self.link);
-        self.outbox.peers.leave(port);
+        self.outbox.peers.leave(port, was_answered);
     }
 
     /// Sends waiting packets, up to a bound.
@@ -254,11 +254,10 @@ impl Inner {
         self.queue_pairs.complete(pinned, errors);
     }
 
-    /// Publishes incidents. A queue pair that sends or gets something again, and never got an
-    /// acknowledgement, may be behind a firewall that its peer's socket doesn't pass.
+    /// Publishes incidents. A queue pair that may be unheard may be behind a firewall that its
+    /// peer's socket doesn't pass.
     fn publish(&mut self) {
-        let peers = &mut self.outbox.peers;
-        self.queue_pairs.publish(&self.link.incidents, |port| peers.give_up(port));
+        self.queue_pairs.publish(&self.link.incidents, &mut self.outbox.peers);
     }
 
     fn send_packets(&mut self, now_ns: u64, pinned: Pinned<'_>) {

@@ -12,6 +12,7 @@ use crate::objects::guards::Pinned;
 use crate::objects::qp::Qp;
 use crate::objects::qp_table::Transport;
 use crate::wire::counters::{Published, QpIncidents};
+use crate::wire::peers::Peers;
 use rdma_sys::{ibv_wc_flags, ibv_wc_status};
 use std::sync::Arc;
 use verbline_roce::transport::{self, PeerFault, QueuePair};
@@ -119,18 +120,22 @@ impl Transports {
         Ok(())
     }
 
-    /// Publishes incidents since the last turn, mostly none. `doubt` gets the UDP port of each
-    /// queue pair that has sent or got something again, and never got an acknowledgement.
-    pub(super) fn publish(&mut self, of_all: &Published, mut doubt: impl FnMut(u16)) {
+    /// Whether the peer has answered a packet of a queue pair.
+    pub(super) fn was_answered(&self, qpn: u32) -> bool {
+        self.engine.queue_pair(Qpn::new(qpn)).is_some_and(QueuePair::was_answered)
+    }
+
+    /// Publishes incidents since the last turn, mostly none. A queue pair that may be unheard casts
+    /// doubt on its peer's socket.
+    pub(super) fn publish(&mut self, of_all: &Published, peers: &mut Peers) {
         let Some(all) = self.engine.take_new_incidents() else { return };
         of_all.publish(all);
         while let Some((qpn, all)) = self.engine.take_noted() {
-            if let Some(carried) = self.carried.get(&qpn.number()) {
-                carried.incidents.0.publish(&all);
-                let is_again = all.timeouts > 0 || all.duplicates > 0;
-                if is_again && !self.engine.queue_pair(qpn).is_some_and(QueuePair::was_acknowledged) {
-                    doubt(carried.port);
-                }
+            let Some(Carried { port, incidents, .. }) = self.carried.get(&qpn.number()) else { continue };
+            incidents.0.publish(&all);
+            if self.engine.queue_pair(qpn).is_some_and(QueuePair::may_be_unheard) {
+                let mut of_port = self.carried.iter().filter(|(_, other)| other.port == *port);
+                peers.doubt(*port, || of_port.any(|(qpn, _)| self.was_answered(*qpn)));
             }
         }
     }

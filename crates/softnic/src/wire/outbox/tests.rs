@@ -132,10 +132,10 @@ fn a_peer_that_is_given_up_or_left_is_served_by_the_links_own_socket() {
     let addresses = [24, 25, 26].map(address);
     let mut sender = Sender::new(addresses);
     let ports = sender.routes.map(|routes| routes[0].source_port);
-    sender.outbox.peers.give_up(ports[0]);
+    sender.outbox.peers.doubt(ports[0], || false);
     // A second queue pair of the other peer has come and gone.
     assert_eq!(sender.outbox.peers.join(addresses[2].ip(), None), ports[1]);
-    sender.outbox.peers.leave(ports[1]);
+    sender.outbox.peers.leave(ports[1], false);
     for (peer, by) in [(0, 1), (1, 0)] {
         let room = sender.outbox.room().expect("empty");
         room[..40].fill(7);
@@ -144,7 +144,7 @@ fn a_peer_that_is_given_up_or_left_is_served_by_the_links_own_socket() {
         sender.due[peer][by].push_back(sealed_bytes(40));
     }
     sender.flush_and_check();
-    sender.outbox.peers.leave(ports[1]);
+    sender.outbox.peers.leave(ports[1], false);
     assert_eq!(sender.outbox.peers.join(addresses[2].ip(), None), addresses[0].port(), "its socket is gone");
     assert!(sender.outbox.peers.is_port_to(addresses[0].port(), addresses[2].ip()));
     assert!(!sender.outbox.peers.is_port_to(ports[0], addresses[2].ip()));
@@ -166,9 +166,9 @@ fn a_device_has_sixteen_sockets_of_peers_each_as_long_as_a_queue_pair_has_it() {
     // The second queue pair has the peer's socket, and keeps it.
     let port = peers.join(to(100), open(100));
     assert!(peers.is_port_to(port, to(100)) && port != own.port());
-    peers.leave(port);
+    peers.leave(port, false);
     assert!(!peers.wants(to(116)));
-    peers.leave(port);
+    peers.leave(port, false);
     assert!(peers.wants(to(116)));
     assert_ne!(peers.join(to(116), open(116)), own.port());
 }
