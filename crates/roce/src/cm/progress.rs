@@ -128,7 +128,8 @@ impl Manager {
         let asks_ns = ack_timeout_ns(request.remote_response_timeout).unwrap_or(0) * tries;
         let left_ns = connection.deadline_ns.unwrap_or(0).saturating_sub(now_ns);
         let is_late = left_ns.saturating_add(asks_ns / 2) <= self.limits.decide_ns;
-        if connection.state == State::Requested && connection.message.is_none() && is_late {
+        // The reply, and the program's own MRA, are repeated as they are.
+        if connection.message.is_none() && is_late {
             let (local_id, remote_id) = (connection.id, connection.remote_id);
             let wait = Wait { local_id, remote_id, of: Rejected::Request, timeout: WAIT_MAX };
             connection.message = Some(Message::Wait(wait));

@@ -87,7 +87,7 @@ impl ReadReplies {
         // Requests never answered in full are at the end. There are more than the limit if it was
         // lowered.
         let last_to_go = self.entries.len().checked_sub(limit);
-        limit > 0 && last_to_go.is_none_or(|at| self.entries.get(at).is_some_and(|entry| !entry.is_new))
+        last_to_go.is_none_or(|at| self.entries.get(at).is_some_and(|entry| !entry.is_new))
     }
 
     /// Adds a new request; `limit`: the most under way.

@@ -1,7 +1,7 @@
 //! Messages that ask for an acknowledgement, and those that don't: no completion waits for them,
 //! and they arrive all the same.
 
-use verbline_roce::transport::{Discard, Retries, ack_timeout_ns};
+use verbline_roce::transport::{Changes, Discard, Retries, Serving, ack_timeout_ns};
 use verbline_roce::wire::seal;
 use verbline_roce::wire::{Rc, Segment, Syndrome, WriteEnd};
 use verbline_roce::{Operation, Status};
@@ -139,13 +139,26 @@ fn who_sends_now_and_then_asks_with_each_message() {
     for at in 0..4 {
         let now_ns = at * TAIL_NS;
         pair.b.receive(at, 1000);
-        pair.a.send_unsignaled(at, SEND, 2 * MTU);
+        let is_one_packet = at % 2 == 0;
+        pair.a.send_unsignaled(at, SEND, if is_one_packet { MTU } else { 2 * MTU });
         let sent = pair.a.all(now_ns);
-        assert_eq!(asked(&sent), [false, true]);
+        assert_eq!(asked(&sent), if is_one_packet { &[true][..] } else { &[false, true] });
         sent.iter().for_each(|datagram| pair.b.take(now_ns, datagram).expect("taken"));
         pair.settle(now_ns);
         assert_eq!(pair.a.qp.deadline_ns(), None);
     }
+}
+
+/// Below an ACK time-out of 4 ms, a quarter of that is a tail's time: also once it has changed.
+#[test]
+fn a_new_time_out_changes_the_time_of_a_tail() {
+    let mut pair = begun(Retries::default(), 0);
+    let retries = Retries { timeout: 5, ..Retries::default() };
+    pair.a.qp.change(&Changes { rights: RIGHTS, route: None, serving: Serving::default(), retries });
+    pair.a.send_unsignaled(1, SEND, 10);
+    assert_eq!(asked(&pair.a.all(0)), [false]);
+    let tail_ns = ack_timeout_ns(5).expect("a time-out") / 4;
+    assert_eq!(asked(&due(&mut pair, tail_ns)), [true]);
 }
 
 /// From the question on the time-out and the retries apply as usual.

@@ -58,6 +58,22 @@ fn an_atomic_is_carried_out_only_if_its_answer_can_be_kept() {
     assert_eq!(pair.b.memory.bytes(rkey, addr, 8), 2u64.to_ne_bytes());
 }
 
+/// A queue pair has room for one READ at least, whatever it is told.
+#[test]
+fn a_read_goes_on_when_no_reads_are_allowed() {
+    for reads in [0, 1] {
+        let mut pair = Pair::rc(Retries { reads, ..Retries::default() }, RIGHTS);
+        pair.a.qp.change(&Changes { retries: Retries { reads, ..Retries::default() }, ..changes(RIGHTS) });
+        let from = Operation::Read(remote(&pair.b));
+        (1..=2).for_each(|id| pair.a.send(id, from, 8));
+        assert_eq!(pair.a.all(0).len(), 1);
+        let overdue_ns = pair.a.qp.deadline_ns().expect("an answer is due");
+        pair.a.qp.advance(overdue_ns);
+        pair.settle(overdue_ns);
+        assert_eq!(statuses(&mut pair.a), [(1, Status::Success), (2, Status::Success)]);
+    }
+}
+
 #[test]
 fn held_sends_finish_what_was_begun_and_begin_nothing() {
     let mut pair = Pair::rc(Retries::default(), RIGHTS);

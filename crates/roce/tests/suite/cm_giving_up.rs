@@ -295,7 +295,8 @@ fn an_active_side_that_gives_up_names_its_device_and_is_believed() {
         assert_eq!(two.client.poll(), Some(Event::Unanswered(id)));
         let last = last.expect("a rejection");
         let Ok(Mad { message: Message::Reject(said), .. }) = Mad::read(&last.mad) else { panic!() };
-        assert_eq!((said.remote_id, said.reason, said.info), (0, reason::TIMEOUT, connect.request.ca_guid));
+        assert_eq!((said.remote_id, said.of), (0, Rejected::Request));
+        assert_eq!((said.reason, said.info), (reason::TIMEOUT, connect.request.ca_guid));
         for (of_another, from) in [
             (Reject { info: said.info ^ 1, ..said }, 1),
             (Reject { local_id: said.local_id ^ 1, ..said }, 1),

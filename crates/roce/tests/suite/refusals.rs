@@ -38,6 +38,15 @@ fn each_syndrome_means_what_the_specification_says() {
         };
         assert_eq!((taken, statuses(&mut pair.a)), (result, ends), "{code:#x}");
         assert_eq!(pair.a.all(0), sent[3 - again..][..again], "{code:#x}");
+        let all = pair.a.qp.counters().incidents();
+        let counted = [all.rnr_naks_received, all.sequence_naks_received, all.fatal_naks_received];
+        let expected = match (code >> 5, code & 0x1F) {
+            (1, _) => [1, 0, 0],
+            (3, 0) => [0, 1, 0],
+            (3, 1..=3) => [0, 0, 1],
+            _ => [0; 3],
+        };
+        assert_eq!(counted, expected, "{code:#x}");
     }
     // Each wait of a receiver that is not ready.
     for code in 0x20..0x40 {

@@ -6,14 +6,16 @@ use std::net::Ipv4Addr;
 use verbline_roce::cm::{
     CmDiscard, MAD_BYTES, MANAGEMENT_QKEY, Mad, Message, PortSpace, Reject, Rejected, packet_of, reason,
 };
-use verbline_roce::transport::{Arrival, Discard, Icrc, Retries};
+use verbline_roce::transport::{Arrival, Discard, Icrc, Incoming, OpenError, Receives, Receiving, Retries, Sending};
 use verbline_roce::wire::{
-    Addresses, Bth, Deth, HEADERS_MAX_BYTES, Packet, Psn, Qpn, Route, Segment, Uc, WriteEnd, ip,
+    self, Addresses, AtomicOp, Bth, Deth, HEADERS_MAX_BYTES, Packet, Psn, Qpn, Route, Segment, Uc, WriteEnd, ip,
 };
-use verbline_roce::{Engine, Management, Operation, Received, Status};
+use verbline_roce::{
+    Data, Denied, Engine, Management, Memory, Operation, Owner, Place, Received, SendRequest, Sge, Status,
+};
 
 use crate::cm::{connect, two};
-use crate::pair::{Pair, RIGHTS, remote, statuses};
+use crate::pair::{Half, PSNS, Pair, RIGHTS, remote, statuses};
 use crate::refusals::acknowledgement;
 use crate::reliable::{SEND, pair};
 use crate::sim::memory::Regions;
@@ -154,7 +156,7 @@ fn an_engine_without_anything_to_send_says_so() {
     engine.add(a.qp).expect("a free number");
     engine.with(qpn, |_| ());
     assert!(!engine.may_transmit() && !engine.owes_acknowledgement());
-    let sge = verbline_roce::Sge { addr: a.local.1, len: 10, key: a.local.0 };
+    let sge = Sge { addr: a.local.1, len: 10, key: a.local.0 };
     engine.post_receive(qpn, 1, &[sge]).expect("there").expect("room");
     assert!(!engine.may_transmit());
     b.send(1, SEND, 10);
@@ -259,4 +261,91 @@ fn the_header_before_a_datagram_is_told_from_a_grh() {
     let v6 = ip::before_message(&Route { addresses: Addresses::V6 { source, destination }, ..route }, 76);
     assert_eq!((v6[0], ip::read_v4_before_message(&v6)), (0x6B, None));
     assert_eq!((&v6[4..7], &v6[8..24]), (&[0, 84, 17][..], &source.octets()[..]));
+}
+
+/// A question to a silent peer leaves though there is nothing else to send, and so does one about
+/// messages before a send that can't be carried out.
+#[test]
+fn an_engine_that_has_only_a_question_to_ask_says_so() {
+    let mut out = [0; 256 + HEADERS_MAX_BYTES];
+    let (mut pair, mut engine) = (pair(), Engine::new());
+    let qpn = pair.a.qp.qpn();
+    pair.b.receive(1, 10);
+    pair.a.send(1, SEND, 10);
+    pair.settle(0);
+    let Half { qp, mut memory, local, .. } = pair.a;
+    engine.add(qp).expect("a free number");
+    engine.with(qpn, |queue_pair| queue_pair.keep_alive(0));
+    assert!(!engine.may_transmit());
+    for _ in 0..2 {
+        let due_ns = engine.deadline_ns().expect("a check");
+        engine.advance(due_ns);
+        assert!(engine.may_transmit(), "a keep-alive");
+        engine.transmit(due_ns, &mut memory, &mut out, 0).expect("the same");
+    }
+    let now_ns = engine.deadline_ns().expect("a check") - 1;
+    let post = |engine: &mut Engine, id, key| {
+        let sges = [Sge { addr: local.1, len: 10, key }];
+        let data = Data::Memory(&sges);
+        let request = SendRequest { id, operation: SEND, data, signaled: false, solicited: false, fence: false };
+        engine.post_send(qpn, &request).expect("there").expect("room");
+    };
+    // The first of them comes after a pause; the last has no memory.
+    for (id, key, asks) in [(2, local.0, true), (3, local.0, false), (4, 99, true)] {
+        post(&mut engine, id, key);
+        let sent = engine.transmit(now_ns, &mut memory, &mut out, 0).expect("a message, or a question");
+        assert_eq!(wire::read(&out[..sent.len]).expect("a packet").bth.ack_request, asks, "{id}");
+        assert!(engine.transmit(now_ns, &mut memory, &mut out, 0).is_none());
+    }
+}
+
+/// A new one has to be made.
+#[test]
+fn a_failed_queue_pair_opens_no_more() {
+    let mut half = Half::new(0, RIGHTS, Receives::Own(1));
+    half.qp.fail();
+    let receiving = Receiving::Uc(Half::peer_of(0));
+    assert_eq!(half.qp.receive_from(receiving), Err(OpenError::Failed));
+    let mut half = Half::new(0, RIGHTS, Receives::Own(1));
+    half.qp.receive_from(receiving).expect("new");
+    half.qp.fail();
+    assert_eq!(half.qp.start_sending(Sending::Uc(PSNS[0])), Err(OpenError::Failed));
+}
+
+/// Memory of a provider that has neither.
+struct Plain;
+
+impl Memory for Plain {
+    fn read(&mut self, _: Place, _: &mut [u8]) -> Result<(), Denied> {
+        Ok(())
+    }
+    fn write(&mut self, _: Place, _: &[u8]) -> Result<(), Denied> {
+        Ok(())
+    }
+    fn check(&mut self, _: Place, _: u64) -> Result<(), Denied> {
+        Ok(())
+    }
+    fn atomic(&mut self, _: Place, _: AtomicOp) -> Result<u64, Denied> {
+        Ok(0)
+    }
+    fn invalidate(&mut self, _: Owner, _: u32) -> Result<(), Denied> {
+        Ok(())
+    }
+}
+
+#[test]
+fn memory_carries_out_nothing_and_has_no_shared_receives_unless_it_says_so() {
+    let mut pair = Pair::uc();
+    pair.a.send(1, Operation::Local, 0);
+    let mut out = [0; 256 + HEADERS_MAX_BYTES];
+    assert!(pair.a.qp.transmit(0, &mut Plain, &mut out, 0).is_none());
+    assert_eq!(statuses(&mut pair.a), [(1, Status::LocalRefused)]);
+    let mut half = Half::new(1, RIGHTS, Receives::Shared { queue: 3, completions: 2 });
+    half.qp.receive_from(Receiving::Uc(Half::peer_of(1))).expect("new");
+    let mut pair = Pair::uc();
+    pair.a.send(1, SEND, 10);
+    let sent = pair.a.next(0).expect("a message");
+    let arrival = Arrival { route: sent.route, icrc: Icrc::IpId(0) };
+    let incoming = Incoming::read(arrival, &sent.bytes).expect("a packet");
+    assert_eq!(half.qp.receive(0, &incoming, &mut Plain), Err(Discard::NoReceive));
 }

@@ -25,6 +25,22 @@ fn the_icrc_of_a_card_is_right() {
     assert_eq!(wire::read(frame.datagram), Err(Malformed::Opcode { opcode: 0x81 }));
 }
 
+/// A datagram to another port, and one whose UDP length is not that of what lies there.
+#[test]
+fn only_a_whole_datagram_to_the_port_of_roce_is_a_frame() {
+    let addresses = Addresses::V4 { source: Ipv4Addr::LOCALHOST, destination: Ipv4Addr::LOCALHOST };
+    let mut frame = vec![0; ip::IP_UDP_MAX_BYTES];
+    let head = ip::write(&mut frame, &Route::new(addresses, 1, 2), 0, 8);
+    frame.truncate(head + 8);
+    frame.resize(head + 8, 7);
+    assert!(ip::read(&frame).is_some());
+    for (at, byte) in [(head - 6, 0), (head - 5, 0), (head - 3, 15), (head - 3, 17), (head - 3, 7)] {
+        let mut other = frame.clone();
+        other[at] = byte;
+        assert_eq!(ip::read(&other), None, "{at}");
+    }
+}
+
 /// The example of scapy's test of the ICRC. Its UDP checksum is not 0: the ICRC masks it.
 #[test]
 fn a_packet_is_written_as_scapy_writes_it() {

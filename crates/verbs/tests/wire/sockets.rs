@@ -71,7 +71,7 @@ impl Peer {
 
     /// Sends a message; returns the port of the acknowledgement.
     fn says(&self, side: &mut Side, number: u32) -> u16 {
-        self.put(side, SEND_ONLY, ASKS | FIRST + number, b"said");
+        self.put(side, SEND_ONLY, ASKS | (FIRST + number), b"said");
         let came = self.next(side);
         assert_eq!((came.opcode, came.psn), (ACKNOWLEDGE, FIRST + number), "{came:?}");
         came.from_port
