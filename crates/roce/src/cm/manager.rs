@@ -152,7 +152,7 @@ impl Manager {
     }
 
     /// Tells the active side that the answer takes longer: 4.096 µs · 2^`timeout` from now on.
-    /// Peers believe it once; a manager of this kind waits for 8.6 s at most.
+    /// Peers believe it once; a manager of this kind waits for 69 s at most.
     pub fn wait(&mut self, now_ns: u64, id: ConnectionId, timeout: u8) -> Result<(), NoSuchConnection> {
         let (place, remote_id) = self.in_state(id, &[State::Requested])?;
         let wait = Wait { local_id: id.0, remote_id, of: Rejected::Request, timeout: timeout & 0x1F };

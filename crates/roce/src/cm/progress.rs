@@ -11,8 +11,11 @@ use crate::transport::ack_timeout_ns;
 use crate::wire::{DEFAULT_PKEY, Qpn};
 use std::net::IpAddr;
 
-/// The longest extension that a peer may ask for by MRA: 8.6 s.
+/// The extension that a passive side asks for by MRA, and the longest that an active side gets: 8.6
+/// s.
 const WAIT_MAX: u8 = 21;
+/// The longest that a passive side gets: 69 s, as long as the kernel's `rdma_cm` asks for.
+const DECIDE_MAX: u8 = 24;
 
 impl Manager {
     /// Takes in a message that `from` sent to queue pair 1. `random` makes the number of a new
@@ -259,18 +262,16 @@ impl Manager {
     /// Grants the peer more time to answer, once for each message.
     fn longer(&mut self, now_ns: u64, from: IpAddr, wait: Wait) -> Result<(), CmDiscard> {
         let (place, connection) = self.connection_of(from, wait.remote_id, wait.local_id)?;
-        let is_of_last = match connection.state {
-            State::Requesting => wait.of == Rejected::Request,
-            State::Accepting => wait.of == Rejected::Reply,
-            _ => false,
+        let longest = match (connection.state, wait.of) {
+            (State::Requesting, Rejected::Request) => Some(DECIDE_MAX),
+            (State::Accepting, Rejected::Reply) => Some(WAIT_MAX),
+            _ => None,
         };
-        if !is_of_last || connection.is_prolonged {
-            return Err(CmDiscard::Duplicate);
-        }
+        let longest = longest.filter(|_| !connection.is_prolonged).ok_or(CmDiscard::Duplicate)?;
         if let Some(connection) = &mut self.places[place] {
             connection.is_prolonged = true;
         }
-        let longer_ns = ack_timeout_ns(wait.timeout.min(WAIT_MAX)).unwrap_or(0);
+        let longer_ns = ack_timeout_ns(wait.timeout.min(longest)).unwrap_or(0);
         let timeout_ns = ack_timeout_ns(self.limits.timeout).unwrap_or(0);
         self.wait_until(place, Some(now_ns.saturating_add(longer_ns).saturating_add(timeout_ns)));
         Ok(())

@@ -285,11 +285,13 @@ pub(in crate::transport) mod tests {
             assert_eq!(taken.is_ok(), is_taken, "{before}");
             let bytes = inbox.poll().map(|completion| completion.bytes);
             assert_eq!(bytes, is_taken.then_some(1 << 31), "{before}");
-            let long = Reth { addr: 0, rkey: 1, len: 1 << 31 | 1 };
-            let first = Uc::Write { first: Some(long), last: None };
-            let mut cx = Serve { owner, rights, inbox: &mut inbox, memory: &mut memory, counters: &mut counters };
-            let taken = receiver.packet(&mut cx, &Bth::new(owner.qpn, Psn::new(9)), first, &[0; 4096]);
-            assert!(matches!(taken, Err(Halt::Discard(Discard::Unfitting))));
+            for (len, is_taken) in [(1 << 31, true), (1 << 31 | 1, false)] {
+                let first = Uc::Write { first: Some(Reth { addr: 0, rkey: 1, len }), last: None };
+                let mut cx = Serve { owner, rights, inbox: &mut inbox, memory: &mut memory, counters: &mut counters };
+                let taken = receiver.packet(&mut cx, &Bth::new(owner.qpn, Psn::new(9)), first, &[0; 4096]);
+                let refused = matches!(taken, Err(Halt::Discard(Discard::Unfitting)));
+                assert_eq!((taken.is_ok(), refused), (is_taken, !is_taken));
+            }
         }
     }
 }

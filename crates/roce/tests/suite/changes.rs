@@ -106,6 +106,24 @@ fn a_send_that_was_lost_whole_is_repeated_while_others_are_held() {
     assert_eq!(statuses(&mut pair.a), [(1, Status::Success)]);
 }
 
+/// Without an answer, what was begun is finished once its last packet has left.
+#[test]
+fn held_unreliable_sends_finish_the_message_that_was_begun() {
+    for begun in 0..4 {
+        let mut pair = Pair::uc();
+        pair.a.send(1, SEND, LEN);
+        let sent: Vec<_> = (0..begun).map(|_| pair.a.next(0).expect("one of three packets")).collect();
+        pair.a.send(2, SEND, LEN);
+        assert_eq!(pair.a.qp.hold(), begun == 0 || begun == 3, "{begun}");
+        let rest = pair.a.all(0);
+        assert_eq!(sent.len() + rest.len(), if begun == 0 { 0 } else { 3 }, "{begun}");
+        assert!(pair.a.qp.hold());
+        pair.a.qp.send_again();
+        assert_eq!(pair.a.all(0).len(), if begun == 0 { 6 } else { 3 });
+        assert_eq!(statuses(&mut pair.a), [(1, Status::Success), (2, Status::Success)]);
+    }
+}
+
 #[test]
 fn an_engine_tells_once_that_held_sends_have_drained() {
     let Pair { mut a, mut b } = Pair::rc(Retries::default(), RIGHTS);

@@ -1,9 +1,9 @@
 //! Work requests that can be posted, and those that are refused.
 
 use verbline_roce::wire::{AtomicExtension, AtomicOp, Rc, Segment, SendEnd, WriteEnd};
-use verbline_roce::{Data, Operation, PostError, Remote, SendRequest};
+use verbline_roce::{Data, Operation, PostError, Remote, SendRequest, Sge, Status};
 
-use crate::pair::{DEPTH, Half, Pair, RIGHTS};
+use crate::pair::{DEPTH, Half, Pair, RIGHTS, statuses};
 
 const SEND: Operation = Operation::Send(SendEnd::Plain);
 
@@ -109,4 +109,21 @@ fn a_receive_has_a_place_until_its_completion_was_polled() {
     }
     assert_eq!(pair.b.completions().len(), 1);
     pair.b.receive(1, 10);
+}
+
+/// A piece of a list without a byte of the message needs no key: behind the message, and empty.
+#[test]
+fn pieces_without_a_byte_of_the_message_are_not_touched() {
+    let mut pair = pair();
+    let (nowhere, full, empty) = (Sge { addr: 1, len: 10, key: 99 }, pair.b.sge(10), Sge { addr: 1, len: 0, key: 99 });
+    pair.b.qp.post_receive(1, &[full, nowhere]).expect("posted");
+    let sges = [empty, pair.a.sge(10)];
+    let (operation, data) = (SEND, Data::Memory(&sges));
+    let request = SendRequest { id: 2, operation, data, signaled: true, solicited: false, fence: false };
+    pair.a.qp.post_send(&request).expect("posted");
+    pair.settle(0);
+    assert_eq!(
+        (statuses(&mut pair.a), statuses(&mut pair.b)),
+        (vec![(2, Status::Success)], vec![(1, Status::Success)])
+    );
 }

@@ -41,6 +41,19 @@ fn only_a_whole_datagram_to_the_port_of_roce_is_a_frame() {
     }
 }
 
+/// The words of an IPv4 header add up to all ones, in ones' complement: whatever is carried.
+#[test]
+fn the_checksum_of_each_header_is_right() {
+    let (source, destination) = (Ipv4Addr::new(255, 254, 253, 252), Ipv4Addr::new(251, 250, 249, 248));
+    let route = Route::new(Addresses::V4 { source, destination }, 1, 2);
+    for ip_id in 0..=u16::MAX {
+        let mut frame = [0; ip::IP_UDP_MAX_BYTES];
+        ip::write(&mut frame, &route, ip_id, 8);
+        let words = frame[..20].chunks_exact(2).map(|pair| u64::from(u16::from_be_bytes([pair[0], pair[1]])));
+        assert_eq!(words.sum::<u64>() % 0xFFFF, 0, "{ip_id:#x}");
+    }
+}
+
 /// The example of scapy's test of the ICRC. Its UDP checksum is not 0: the ICRC masks it.
 #[test]
 fn a_packet_is_written_as_scapy_writes_it() {
