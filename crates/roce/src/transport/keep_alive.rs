@@ -5,7 +5,10 @@
 //! no bytes, with the number before the next one, which it has answered before or could have. As
 //! for any duplicate request, the peer repeats its last acknowledgement and does nothing else
 //! (C9-105 of the specification). So cards and kernels answer, and no number is used up. A peer
-//! that answers none of [`ASKED_MAX`] keep-alives is gone.
+//! that answers none of [`ASKED_MAX`] keep-alives is gone. Keep-alives and their answers leave from
+//! the port of RoCE.
+
+use crate::wire::{Rc, Reth, WriteEnd};
 
 /// A peer that was heard from within this time is there. The deadline moves once in this time, not
 /// with each packet.
@@ -28,6 +31,11 @@ pub(crate) struct KeepAlive {
     asked: u8,
     /// A keep-alive is to be sent now.
     pub(crate) asks: bool,
+}
+
+/// Whether a request is a WRITE of no bytes, by which a peer learns that we are there.
+pub(crate) fn is_keep_alive(rc: Rc) -> bool {
+    matches!(rc, Rc::Write { first: Some(Reth { len: 0, .. }), last: Some(WriteEnd::Plain) })
 }
 
 /// No packet came within the time allowed to a peer.

@@ -4,6 +4,7 @@ use crate::memory::{Denied, Memory, Owner, Place, Right};
 use crate::transport::configuration::{Rights, Serving};
 use crate::transport::counters::{Counters, Discard};
 use crate::transport::inbox::{Inbox, Message, Misplaced};
+use crate::transport::keep_alive::is_keep_alive;
 use crate::transport::read_replies::{Asked, ReadReplies, Reply};
 use crate::transport::refusal::{Halt, INVALID, NO_ACCESS, Refusal};
 use crate::wire::{AtomicExtension, Bth, Psn, Rc, Reth, SendEnd, Syndrome, WriteEnd};
@@ -44,6 +45,8 @@ pub(crate) enum Underway {
 enum Answer {
     /// All packets before the expected one are here.
     Acknowledge,
+    /// The same, to a peer that asks whether we are there.
+    Present,
     /// The expected packet is missing, or waits for a receive.
     Again(u8),
     /// The connection ends, at that number.
@@ -97,7 +100,7 @@ impl Responder {
         let ahead = bth.psn.ahead_of(self.expected);
         if ahead == -1 && (is_keep_alive(rc) || self.is_question(bth, rc)) {
             self.is_asked = true;
-            self.reply = self.reply.or(Some(Answer::Acknowledge));
+            self.reply = self.reply.or(Some(if is_keep_alive(rc) { Answer::Present } else { Answer::Acknowledge }));
             return Ok(());
         }
         if ahead != 0 {
@@ -337,7 +340,12 @@ impl Responder {
 
     /// Whether an acknowledgement is all that there is to send.
     pub(crate) fn owes_acknowledgement(&self) -> bool {
-        matches!(self.reply, Some(Answer::Acknowledge)) && self.next_data().is_none()
+        matches!(self.reply, Some(Answer::Acknowledge | Answer::Present)) && self.next_data().is_none()
+    }
+
+    /// Whether the next answer is to a keep-alive.
+    pub(crate) fn answers_keep_alive(&self) -> bool {
+        matches!(self.reply, Some(Answer::Present))
     }
 
     /// Acknowledges everything that has arrived, even if it did not ask, unless a NAK is pending.
@@ -352,7 +360,7 @@ impl Responder {
     pub(crate) fn take_answer(&mut self, counters: &mut Counters) -> Option<(Psn, Syndrome)> {
         let answer = self.reply.take()?;
         let (psn, code) = match answer {
-            Answer::Acknowledge => {
+            Answer::Acknowledge | Answer::Present => {
                 counters.acks_sent += 1;
                 (self.expected.before(), Syndrome::ACK)
             }
@@ -386,12 +394,6 @@ pub(crate) fn fits_part(payload: &[u8], mtu: u32, is_first: bool, is_last: bool)
         (false, true) => (1..=u64::from(mtu)).contains(&len),
         (true, true) => len <= u64::from(mtu),
     }
-}
-
-/// Whether a request is a WRITE of no bytes, by which a peer learns that we are there
-/// ([`keep_alive`](crate::transport::keep_alive)).
-fn is_keep_alive(rc: Rc) -> bool {
-    matches!(rc, Rc::Write { first: Some(Reth { len: 0, .. }), last: Some(WriteEnd::Plain) })
 }
 
 #[cfg(test)]

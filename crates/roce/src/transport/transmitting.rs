@@ -7,7 +7,7 @@ use crate::transport::queue_pair::{Mode, QueuePair, State};
 use crate::transport::read_replies::{Part, Reply};
 use crate::transport::refusal::NO_ACCESS;
 use crate::transport::requester::Requester;
-use crate::wire::{Bth, Rc, ReadPart, Reth, Route, Segment, Syndrome, WriteEnd, seal, write_head};
+use crate::wire::{Bth, ROCE_PORT, Rc, ReadPart, Reth, Route, Segment, Syndrome, WriteEnd, seal, write_head};
 use crate::work::Status;
 
 /// A datagram in the caller's buffer.
@@ -125,9 +125,10 @@ impl QueuePair {
     fn write_answer(&mut self, out: &mut [u8]) -> Option<(Route, usize)> {
         let Mode::Rc(peer, responder, _) = &mut self.mode else { return None };
         let peer = *peer;
+        let route = if responder.answers_keep_alive() { keep_alive_route(&peer) } else { peer.route };
         let (psn, syndrome) = responder.take_answer(&mut self.counters)?;
         let segment = Segment::Rc(Rc::Acknowledge(syndrome));
-        Some((peer.route, write_head(&Bth::new(peer.qpn, psn), &segment, 0, out)))
+        Some((route, write_head(&Bth::new(peer.qpn, psn), &segment, 0, out)))
     }
 
     /// Writes the next packet of a request, without its checksum.
@@ -190,7 +191,7 @@ impl QueuePair {
         if !std::mem::take(&mut keep_alive.asks) || requester.is_waiting() {
             return None;
         }
-        Some((peer.route, write_empty(requester, peer, out)))
+        Some((keep_alive_route(peer), write_empty(requester, peer, out)))
     }
 
     /// Carries out the next local operations, so that they are done before later sends leave.
@@ -244,6 +245,12 @@ impl QueuePair {
             _ => None,
         }
     }
+}
+
+/// The route of a keep-alive and its answer: from the port of RoCE, since a firewall may let pass
+/// what comes from there alone. No message may have shown yet what it lets pass.
+fn keep_alive_route(peer: &Peer) -> Route {
+    Route { source_port: ROCE_PORT, ..peer.route }
 }
 
 /// Writes a WRITE of no bytes, without its checksum. It has a number that the peer has answered, or

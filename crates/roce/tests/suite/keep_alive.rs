@@ -1,7 +1,7 @@
 //! Keep-alives: when a silent peer is asked, its answer, and the failure without one.
 
 use verbline_roce::transport::{PeerFault, Retries};
-use verbline_roce::wire::{Bth, HEADERS_MAX_BYTES, Packet, Rc, Segment, SendEnd, Syndrome};
+use verbline_roce::wire::{Bth, HEADERS_MAX_BYTES, Packet, ROCE_PORT, Rc, Segment, SendEnd, Syndrome};
 use verbline_roce::{Operation, Status};
 
 use crate::pair::{Datagram, Half, PSNS, Pair, QPNS, RIGHTS, statuses};
@@ -38,6 +38,8 @@ fn a_silent_peer_is_asked_and_answers_as_of_a_request_that_comes_again() {
         let before = *pair.b.qp.counters().incidents();
         pair.b.take(now_ns, &asked[0]).expect("taken");
         let answers = pair.b.all(now_ns);
+        let ports = [&asked[0], &answers[0]].map(|datagram| datagram.route.source_port);
+        assert_eq!(ports, [ROCE_PORT; 2], "firewalls let pass what comes from there");
         assert!(
             matches!(answers[..], [ref one] if matches!(one.segment(), Segment::Rc(Rc::Acknowledge(Syndrome { .. })))),
             "{answers:?}"
@@ -50,6 +52,12 @@ fn a_silent_peer_is_asked_and_answers_as_of_a_request_that_comes_again() {
         assert!(at(&mut pair, now_ns).is_empty());
         pair.b.receive(u64::from(sent), 10);
         pair.a.send(u64::from(sent), SEND, 10);
+        let message = pair.a.next(now_ns).expect("a message");
+        pair.b.take(now_ns, &message).expect("taken");
+        let answer = pair.b.next(now_ns).expect("an acknowledgement");
+        let routes = [0, 1].map(|which| Half::peer_of(which).route);
+        assert_eq!([message.route, answer.route], routes, "the port of the queue pair");
+        pair.a.take(now_ns, &answer).expect("taken");
         pair.settle(now_ns);
         assert_eq!(statuses(&mut pair.a), [(u64::from(sent), Status::Success)]);
         pair.b.completions();

@@ -4,7 +4,7 @@
 use std::mem::ManuallyDrop;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use verbline_verbs::connection::{ConnectOptions, resolve};
 use verbline_verbs::rdma::Remote;
@@ -95,6 +95,24 @@ pub(crate) fn let_pass_the_links_port_alone(own: IpAddr) {
     // SAFETY: locals, and their length.
     let set = unsafe { libc::setsockopt(links[0].as_raw_fd(), level, name, (&raw const filter).cast(), bytes) };
     assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// Longer than a silent peer is asked whether it is there.
+const PAUSE: Duration = Duration::from_secs(24);
+
+/// Regression: keep-alives and their answers left by the peer's socket, and such a firewall took
+/// them. A connection ended that was silent from its beginning.
+#[test]
+fn a_connection_that_is_silent_at_first_lives_behind_such_a_firewall() {
+    let mut other = Other::start("behind-a-firewall");
+    let mut side = side(own(), false);
+    let connection = connect(&mut side, other.listens(), BURST);
+    other.says("region");
+    std::thread::sleep(PAUSE);
+    side.send(&message(1, 100));
+    assert_eq!(side.receive(1)[0].data(), message(1, 100));
+    drop(connection);
+    other.ends_well();
 }
 
 #[test]
