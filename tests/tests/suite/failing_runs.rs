@@ -106,7 +106,7 @@ fn packets_that_a_stage_lost_are_counted() {
 fn a_run_that_does_not_come_to_rest_ends_with_its_drain_budget() {
     let sets = ["stage.sink.params.habit=bounce", "stage.sink.out.back=port.out", "lcore.main.drain=50ms"];
     let shown = rig(&sets).run().exited(1);
-    ends_with(&shown, "the drain budget ran out with packets still on their way; raise `drain` of the lcores");
+    ends_with(&shown, "the run ended with packets still on their way; raise `drain` of the lcores");
 }
 
 #[test]

@@ -8,7 +8,10 @@ mod tests;
 use std::io;
 use std::sync::Arc;
 
+use verbline_verbs::{Completion, WrKind};
+
 use crate::control::run_control::Phase;
+use crate::lcore::completing::complete_runs;
 use crate::lcore::node::Node;
 use crate::lcore::poll_loop::Lcore;
 use crate::operations::queue::OperationQueue;
@@ -113,10 +116,32 @@ impl Lcore {
             }
         }
         is_left |= goes_on && !is_undelivered && self.has_undelivered();
+        is_left |= self.has_come_late();
         if is_left {
             control.update(|progress| progress.left_late += 1);
         }
         Ok(())
+    }
+
+    /// Takes the messages that came after the last turn, for [`Lcore::tear_down`] to count as
+    /// dropped: no stage is called any more. Returns true if there are any. Completions of
+    /// operations stay what they were: not back at their stage.
+    fn has_come_late(&mut self) -> bool {
+        let (mut left, mut any) = (self.wakes.depth_wc(), false);
+        while left > 0 {
+            let found = self.wakes.poll(&mut self.completions);
+            if found == 0 {
+                break;
+            }
+            let is_message = |one: &&Completion| one.kind() == WrKind::Recv && one.is_ok();
+            for message in self.completions.iter().filter(is_message) {
+                complete_runs::<false>(std::slice::from_ref(message), &mut self.ports, &mut self.state);
+                any = true;
+            }
+            self.completions.clear();
+            left = left.saturating_sub(found);
+        }
+        any && self.has_waiting()
     }
 
     fn drain_ports(&mut self) {

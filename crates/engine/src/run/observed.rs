@@ -20,9 +20,12 @@ pub(crate) struct Observed {
 }
 
 impl Observed {
-    /// A report of the counters; `ended`: the lcores have released all their resources.
-    pub(super) fn report(&self, ended: bool) -> Report {
+    /// A report of the counters. `ended`: the lcores have released all their resources; `drained`:
+    /// they had nothing on its way by then.
+    pub(super) fn report(&self, ended: bool, drained: bool) -> Report {
         let mut report = self.stats.report(self.started_ns, ended);
+        // An lcore that has ended looks into no ring, and another one may fill it until then.
+        report.drained = drained && !(ended && self.stats.left_behind().next().is_some());
         report.connections = self.connections.report(self.started_ns, |port| self.stats.is_down(port));
         report.events = self.events.report();
         let (failures, lost) = self.control.with(|progress| (progress.failures.clone(), progress.lost_ports.clone()));

@@ -28,7 +28,7 @@ impl Observer {
     /// Like [`Running::snapshot`](crate::Running::snapshot), also while the run is being stopped;
     /// `None` if the run is over. Reads the lcores' counters without stopping or slowing them.
     pub fn snapshot(&self) -> Option<Report> {
-        Some(self.observed.upgrade()?.report(false))
+        Some(self.observed.upgrade()?.report(false, true))
     }
 
     /// Begins a capture of the packets that pass the run's ports: copies, which the caller takes. A

@@ -89,8 +89,7 @@ impl RunningInner {
 
     fn snapshot_drained(&self, drained: bool) -> Report {
         let has_ended = self.threads.is_empty() && self.stuck.is_empty();
-        let mut report = self.observed.report(has_ended);
-        report.drained = drained;
+        let mut report = self.observed.report(has_ended, drained);
         let unsupervised = self.connections.panicked().iter().map(|place| {
             let port = &report.ports[*place];
             failure(port, format!("the thread that supervises the connection of port.{} panicked", port.name))

@@ -28,8 +28,8 @@ pub struct Report {
     /// How long the process's control group was kept from running by its quota of CPU time; `None`
     /// where the kernel doesn't tell.
     pub throttled_ns: Option<u64>,
-    /// Whether everything in flight was delivered before the drain budget ran out; true while
-    /// running.
+    /// Whether everything in flight was delivered before the run ended: no lcore's drain budget ran
+    /// out before, and nothing came after its last turn. True while running.
     pub drained: bool,
     /// In the plan's order.
     pub lcores: Vec<LcoreReport>,

@@ -239,19 +239,23 @@ impl RunStats {
             }
         }
         if ended {
-            // Packets that were never popped, and went back to their pool with the ring.
-            let ring = |entry: &RingEntry| {
-                (format!("ring.{}", entry.known.name), entry.lanes.iter().map(LaneEntry::queued).sum())
-            };
-            let injector = |entry: &InjectorEntry| {
-                let packets = entry.producer.pushed.value() - entry.consumer.popped.value();
-                (format!("injector.{}", entry.known.name), packets)
-            };
-            let left = self.rings.iter().map(ring).chain(self.injectors.iter().map(injector));
-            let report = |(place, packets)| DropReport { place, reason: "left_behind".to_owned(), packets };
-            all.extend(left.map(report).filter(|left| left.packets > 0));
+            all.extend(self.left_behind());
         }
         all
+    }
+
+    /// The packets of a run that has ended which were never popped, and went back to their pool
+    /// with the ring.
+    pub(crate) fn left_behind(&self) -> impl Iterator<Item = DropReport> {
+        let ring =
+            |entry: &RingEntry| (format!("ring.{}", entry.known.name), entry.lanes.iter().map(LaneEntry::queued).sum());
+        let injector = |entry: &InjectorEntry| {
+            let packets = entry.producer.pushed.value().saturating_sub(entry.consumer.popped.value());
+            (format!("injector.{}", entry.known.name), packets)
+        };
+        let left = self.rings.iter().map(ring).chain(self.injectors.iter().map(injector));
+        let report = |(place, packets)| DropReport { place, reason: "left_behind".to_owned(), packets };
+        left.map(report).filter(|left| left.packets > 0)
     }
 
     fn packets(&self, pools: &[PoolReport], ended: bool) -> PacketReport {

@@ -17,6 +17,7 @@ mod hostile_peers;
 mod hostile_requests;
 mod injectors;
 mod large_regions;
+mod left_behind;
 mod many_operations;
 mod many_operations_declined;
 mod many_peers;

@@ -257,7 +257,7 @@ fn faults(report: &Report) -> Vec<String> {
     }
     // A failed lcore could not drain: its failure says enough.
     if !report.drained && report.failures.is_empty() {
-        faults.push("the drain budget ran out with packets still on their way; raise `drain` of the lcores".to_owned());
+        faults.push("the run ended with packets still on their way; raise `drain` of the lcores".to_owned());
     }
     for lcore in report.lcores.iter().filter(|lcore| lcore.rescues > 0) {
         faults.push(format!(
