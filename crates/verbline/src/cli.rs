@@ -34,6 +34,7 @@ mod said;
 mod screens;
 mod signals;
 mod silence;
+mod stack;
 mod stage_text;
 mod stats;
 mod stats_tables;
@@ -66,6 +67,11 @@ const CLOSED: &str = "error: standard output is closed (`>&-`), and what the com
 
 /// Runs the command line of `app`. Returns the exit code of the process.
 pub fn main(app: &dyn App) -> ExitCode {
+    if let Err(too_small) = stack::raise() {
+        output::message(&too_small);
+        console::flush(None);
+        return ExitCode::FAILURE;
+    }
     // Before the threads that write to standard output and error.
     verbline_mem::share_arenas_if_limited();
     if verbline_mem::stdout_was_closed() {

@@ -2,6 +2,8 @@
 //! says so in one note and goes on, or says why it can't. A test that can't take it away here says
 //! so with `skipped:`.
 
+mod refused;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
@@ -127,13 +129,6 @@ fn without_threads_the_first_that_a_run_needs_is_named() {
         assert!(said.contains(&format!("error: {plan}:")) && said.contains(named), "{shown}");
         assert!(said.contains("raise the limit of threads (ulimit -u"), "{shown}");
     }
-}
-
-#[test]
-fn without_eventfd_it_is_the_filter_that_is_blamed() {
-    let program = rig().with(["--no-socket"]);
-    let said = unwrapped(&program.run_as(&mut program.behind(without("eventfd"))).exited(1).stderr);
-    assert!(said.contains("a seccomp filter refuses eventfd2(2)") && !said.contains("infiniband"), "{said}");
 }
 
 #[test]
@@ -389,12 +384,14 @@ fn the_table_of_what_a_machine_may_lack_is_whole() {
     for lack in Lack::ALL {
         assert!(page.contains(&format!("`{}`", lack.code())), "{} is not in docs/machines.md", lack.code());
     }
-    let tests = fs::read_to_string(root().join("tests/tests/suite/lacks.rs")).expect("these tests");
+    let read = |file| fs::read_to_string(root().join(file)).expect("these tests");
+    let tests = ["tests/tests/suite/lacks.rs", "tests/tests/suite/lacks/refused.rs"].map(read).concat();
     let own = tests.split("#[test]\nfn ").skip(1).filter_map(|after| after.split_once('(')).map(|(name, _)| name);
     for name in own.filter(|name| !name.starts_with("the_table")) {
         assert!(page.contains(&format!("`{name}`")), "{name} is not in docs/machines.md");
     }
-    for name in page.split('`').filter(|word| word.starts_with("with") || word.starts_with("in_a")) {
+    let is_test = |word: &&str| ["with", "in_a", "two_lcores"].iter().any(|begins| word.starts_with(begins));
+    for name in page.split('`').filter(is_test) {
         assert!(tests.contains(&format!("fn {name}()")), "docs/machines.md names {name}, which is not here");
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use verbline_mem::{PoolError, RegionError};
 use verbline_plan::{Diagnostic, LcoreId, Location, Plan, Span};
 
+use crate::errors::no_thread;
 use crate::errors::stuck::{self, Stuck};
 use crate::stats::report::Report;
 
@@ -352,7 +353,7 @@ pub enum EngineError {
         report: Box<Report>,
     },
     /// A thread that the run needs can't be made.
-    #[error("{at}: port.{port}: the thread that {does} it can't be made: {source}; {remedy}", remedy = THREADS)]
+    #[error("{at}: port.{port}: the thread that {does} it can't be made: {source}; {}", no_thread::remedy())]
     Thread {
         /// The declaration of the port.
         at: Place,
@@ -364,9 +365,6 @@ pub enum EngineError {
         source: io::Error,
     },
 }
-
-/// The remedy where a thread can't be made.
-const THREADS: &str = "raise the limit of threads (ulimit -u, prlimit --nproc, pids.max of a cgroup), or free memory";
 
 fn list(cpus: &[usize]) -> String {
     if cpus.is_empty() {

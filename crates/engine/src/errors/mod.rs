@@ -3,4 +3,5 @@
 
 pub(crate) mod error;
 pub(crate) mod guarded;
+pub(crate) mod no_thread;
 pub(crate) mod stuck;

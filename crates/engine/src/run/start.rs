@@ -16,7 +16,7 @@ use crate::control::joining::join_until;
 use crate::control::panic_hook;
 use crate::control::run_control::{Control, Phase};
 use crate::errors::error::{EngineError, Place};
-use crate::errors::guarded;
+use crate::errors::{guarded, no_thread};
 use crate::lcore::poll_loop::{Lcore, LcoreParts};
 use crate::run::observed::Observed;
 use crate::run::stop::{LcoreThread, RunningInner, STOP_LIMIT};
@@ -40,7 +40,7 @@ fn start_with(mut built: Built, pin: Pin) -> Result<RunningInner, EngineError> {
     panic_hook::install().map_err(|source| EngineError::Process {
         call: "starting the thread that writes what lcores say as they panic",
         source,
-        remedy: "raise the limit of threads (ulimit -u), or free memory",
+        remedy: no_thread::remedy(),
     })?;
     built.connect(|| false)?;
     built.arm()?;
@@ -105,7 +105,7 @@ fn spawn(parts: LcoreParts, at: &Place, control: &Arc<Control>, pin: Pin) -> Res
             lcore: name,
             call: "starting its thread",
             source,
-            remedy: "raise the limit of threads (ulimit -u), or free memory",
+            remedy: no_thread::remedy(),
         }),
     }
 }

@@ -7,6 +7,7 @@ use verbline_verbs::datagram::AhSpec;
 
 use crate::control::run_control::{Control, LcoreInbox};
 use crate::errors::error::{EngineError, system};
+use crate::errors::no_thread;
 use crate::ports::datagrams::ah_maker::AhMaker;
 use crate::ports::datagrams::{Datagrams, DatagramsSpec};
 use crate::setup::attributes::path_of;
@@ -28,8 +29,7 @@ pub(super) fn datagrams(
         let inbox = LcoreInbox { control: Arc::clone(control), lcore: lcore.id.index() };
         AhMaker::new(device.pd.clone(), inbox, place_on_lcore, senders, &port.name)
     };
-    let (call, remedy) =
-        ("starting the thread that makes address handles", "raise the limit of threads (ulimit -u), or free memory");
+    let (call, remedy) = ("starting the thread that makes address handles", no_thread::remedy());
     let maker = (senders > 0).then(make).transpose().map_err(system(plan, port.span, lcore.id, call, remedy))?;
     let usual = AhSpec::default().from_port(plan[port.device].port_num, device.gid_index);
     Ok(Some(Box::new(Datagrams::new(DatagramsSpec {

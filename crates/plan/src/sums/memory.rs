@@ -243,7 +243,10 @@ fn too_few(one: &Wanted<'_>, page_bytes: u64, left: Option<u64>, grant: Option<&
     let (name, pages) = (&one.name, one.bytes.div_ceil(page_bytes));
     let message = match left {
         None => format!("this machine has no pages of {}", size(page_bytes)),
-        Some(left) => format!("{name} needs {pages} pages of {}; {left} are free for it", size(page_bytes)),
+        Some(left) => {
+            let (noun, verb) = (if pages == 1 { "page" } else { "pages" }, if left == 1 { "is" } else { "are" });
+            format!("{name} needs {pages} {noun} of {}; {left} {verb} free for it", size(page_bytes))
+        }
     };
     sink.error("too-few-hugepages", one.pages.span, message)
         .note(format!("{} bytes of {}", one.bytes, one.of()))

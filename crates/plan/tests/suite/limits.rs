@@ -73,6 +73,15 @@ fn what_packets_need_beside_their_data_counts_wherever_those_are() {
     assert_eq!(whole("address space", 8193), 2 * 16384 * 64 + 8193 * 64);
 }
 
+/// It said "1 pages".
+#[test]
+fn one_page_that_is_missing_is_one_page() {
+    let none = Machine { huge_1g: Hugepages::Counted { total: 1, free: 0 }, ..machine() };
+    let insists = GOOD.replace("packets = 8192", "packets = 8192\npages = \"1GiB\"");
+    let faults = Loader::new(catalog(), none).load_str("good.toml", &insists).unwrap_err();
+    assert!(faults.to_string().contains("needs 1 page of 1 GiB; 0 are free for it"), "{faults}");
+}
+
 #[test]
 fn a_cgroup_that_grants_fewer_hugepages_is_blamed_for_it() {
     let few = Machine {

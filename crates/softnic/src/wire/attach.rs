@@ -66,8 +66,16 @@ pub enum AttachError {
         /// The requested address.
         address: IpAddr,
     },
+    /// No thread is free to receive there.
+    #[error("the thread that receives at {at} can't be started: {source}; raise the limit of threads (ulimit -u)")]
+    Thread {
+        /// The address and the port.
+        at: SocketAddr,
+        /// The error.
+        source: io::Error,
+    },
     /// Another error of the kernel.
-    #[error("no socket for RoCE at {at}: {source}")]
+    #[error("no socket for RoCE at {at}: {source}; {}", socket_remedy(source))]
     Io {
         /// The address and the port.
         at: SocketAddr,
@@ -85,6 +93,17 @@ fn not_local_remedy(address: IpAddr) -> &'static str {
              net.ipv6.conf.lo.disable_ipv6=0`"
         }
         _ => "`ip addr` shows which it has",
+    }
+}
+
+fn socket_remedy(source: &io::Error) -> &'static str {
+    match source.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => {
+            "allow it: `sysctl -w net.ipv4.ip_unprivileged_port_start=1024` as root if that is above the port, or the \
+             rule of a security module or of a seccomp filter that forbids bind(2)"
+        }
+        Some(libc::EMFILE | libc::ENFILE) => "raise the limit of descriptors (`ulimit -n`)",
+        _ => "see what forbids it: a seccomp filter, or a lack of memory",
     }
 }
 
@@ -123,7 +142,7 @@ pub fn attach(device: &str, address: IpAddr) -> Result<&'static Wire, AttachErro
     })?);
     let wire: &'static Wire = Box::leak(Box::new(Wire::new(found, link, slice).map_err(refused)?));
     fabric::control().own_slice(found.index, number, management::random());
-    thread::start(wire).map_err(refused)?;
+    thread::start(wire).map_err(|source| AttachError::Thread { at, source })?;
     carrier::register(found, wire);
     let _ = WIRES[found.index].set(wire);
     found.set_address(gid_of(address));
