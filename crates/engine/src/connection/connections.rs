@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use verbline_verbs::connection::Connection;
 
@@ -22,6 +22,10 @@ use crate::errors::stuck::Stuck;
 use crate::stats::clock::{Clock, Tick};
 use crate::stats::report::{ConnectionReport, ConnectionState, FailureReport};
 use crate::stats::wire::IncidentsReport;
+
+/// The time that the threads have to end where their run never started, which an acceptor may not
+/// use up: as much as a stop gives them.
+const DROP_LIMIT: Duration = Duration::from_secs(5);
 
 /// One connection.
 #[derive(Clone, Debug)]
@@ -254,7 +258,14 @@ impl SupervisedConnection {
 }
 
 impl Drop for Connections {
+    /// Of a run that never started: a stop has ended the threads before.
     fn drop(&mut self) {
+        if self.inside().is_some() {
+            return self.abandon();
+        }
+        for stuck in self.stop_watching(Instant::now().checked_add(DROP_LIMIT)) {
+            tracing::error!(lcore = %stuck.lcore, "{}", stuck.sentence());
+        }
         self.close();
     }
 }

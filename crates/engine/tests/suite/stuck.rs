@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use crate::common::peers::Peers;
 use crate::common::{PATIENCE, desk, fed, one_lcore, plan, registry, until};
 use verbline_engine::{
-    Acceptor, Answer, ConnectionRequest, EngineError, Next, Outputs, Registry, Running, Runtime, Stage, StageSpec,
-    Stuck,
+    Acceptor, Answer, ConnectionRequest, EngineError, Next, Outputs, Registry, Running, Runtime, STOP_LIMIT, Stage,
+    StageSpec, Stuck,
 };
 use verbline_mem::Batch;
 use verbline_verbs::connection::ConnectOptions;
@@ -135,16 +135,23 @@ fn a_stage_that_does_not_return_is_named_with_its_call_and_since_when() {
     }
 }
 
+struct Silent;
+
+impl Stage for Silent {}
+
+/// The plan of a port whose acceptor waits.
+fn door(registry: &mut Registry, port: u16) -> String {
+    let spec = StageSpec { outputs: &["out"], summary: "is silent", ..StageSpec::default() };
+    registry.stage("desk", spec, |_| Ok(Box::new(Silent)));
+    desk::server(port, "acceptor = \"waits\"\nconnections_max = 2\nrx_shared_wr = 64\ntx_depth_wr = 16\n")
+}
+
 // Regression: with `drain = "100ms"` it took the seven seconds that the acceptor slept.
 #[test]
 fn an_acceptor_that_does_not_return_is_named_and_the_lcores_end() {
     let (mut registry, is_there, go) = app(Where::Decide);
-    struct Silent;
-    impl Stage for Silent {}
-    let spec = StageSpec { outputs: &["out"], summary: "is silent", ..StageSpec::default() };
-    registry.stage("desk", spec, |_| Ok(Box::new(Silent)));
-    let keys = "acceptor = \"waits\"\nconnections_max = 2\nrx_shared_wr = 64\ntx_depth_wr = 16\n";
-    let running = start(&registry, &desk::server(7392, keys));
+    let text = door(&mut registry, 7392);
+    let running = start(&registry, &text);
     let mut peers = Peers::new(7392);
     let asked = peers.begin(&ConnectOptions::default()).unwrap();
     is_there.recv_timeout(PATIENCE).unwrap();
@@ -153,6 +160,27 @@ fn an_acceptor_that_does_not_return_is_named_and_the_lcores_end() {
     assert_eq!(stuck.stage, None);
     assert!(stuck.since >= LIMIT / 2, "{stuck:?}");
     drop((go, asked));
+}
+
+// Regression: the drop, like a start that fails, waited until the acceptor returned.
+#[test]
+fn an_acceptor_that_does_not_return_keeps_no_runtime_that_never_started() {
+    let (mut registry, is_there, go) = app(Where::Decide);
+    let text = door(&mut registry, 7393);
+    let mut runtime = Runtime::build(&plan(&registry, &text), &registry).unwrap();
+    runtime.connect(|| false).unwrap();
+    let mut peers = Peers::new(7393);
+    let asked = peers.begin(&ConnectOptions::default()).unwrap();
+    is_there.recv_timeout(PATIENCE).unwrap();
+    let (dropped, is_dropped) = channel();
+    let drops = std::thread::spawn(move || {
+        drop(runtime);
+        let _ = dropped.send(());
+    });
+    let in_time = is_dropped.recv_timeout(STOP_LIMIT + SLACK);
+    drop((go, asked));
+    drops.join().unwrap();
+    assert_eq!(in_time, Ok(()), "it waits for the acceptor");
 }
 
 /// Holds its own run, and stops or drops it.
