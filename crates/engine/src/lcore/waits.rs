@@ -65,6 +65,10 @@ impl Polling {
     }
 }
 
+/// How often an lcore that drains, and so never sleeps, looks at a stage's descriptors: several
+/// times in the time for which a run must have been quiet.
+const DRAIN_LOOK_NS: Tick = 200_000;
+
 /// A stage's wait sources, from the plan and the stage's kind.
 #[derive(Debug, Default)]
 pub(crate) struct WaitsFor {
@@ -182,8 +186,14 @@ impl Waits {
     pub(crate) fn stop(&mut self) -> bool {
         self.drains = true;
         self.stopped = self.source;
-        if let Some(watched) = self.watched.as_mut().filter(|_| self.source) {
-            watched.fds.unwatch_all();
+        match &mut self.watched {
+            Some(watched) if self.source => watched.fds.unwatch_all(),
+            // No sleep ends by them any more.
+            Some(watched) => {
+                watched.fds.look_at_least_every(DRAIN_LOOK_NS);
+                watched.next_look_ns = 0;
+            }
+            None => {}
         }
         !self.ports.is_empty()
     }
@@ -204,7 +214,8 @@ impl Waits {
         if std::mem::replace(&mut self.calls, calls) != calls {
             self.revive();
         }
-        let mut busy = self.look(stage, out);
+        // A descriptor may be ready for ever. Like a timer's, the stage's packets prolong the drain.
+        let mut busy = self.look(stage, out) && !self.drains;
         self.give_back(stage, out);
         if !self.stopped && self.next.is_due(&out.lcore.ctx.time) {
             let expired = self.expire(stage, out);

@@ -97,6 +97,10 @@ impl Fds {
         Ok(id)
     }
 
+    pub(crate) fn look_at_least_every(&mut self, every_ns: Tick) {
+        self.look_every_ns = self.look_every_ns.min(every_ns);
+    }
+
     pub(crate) fn look_every_ns(&self) -> Tick {
         self.look_every_ns
     }

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::common::{OUT, PATIENCE, assert_clean, one_lcore, plan, registry, run, run_for, until};
+use crate::common::{OUT, PATIENCE, assert_clean, fed, one_lcore, plan, registry, run, run_for, until};
 use rustix::event::{EventfdFlags, eventfd};
 use verbline_engine::{
     DueTimer, FdId, FdInterest, FdNext, FdReady, Next, Opening, Outputs, Registry, Report, Running, Runtime, Stage,
@@ -284,6 +284,55 @@ fn a_stage_has_timers_and_descriptors_and_ends_when_it_says() {
         let watcher = report.stage("watcher").unwrap();
         assert!(watcher.timers_due == 5 && watcher.fd_events >= 5, "{watcher:?}");
         assert_eq!(report.lcore("only").unwrap().woken_by("timeout"), 0);
+    }
+}
+
+/// Asks another thread for something as the run stops, and waits for its eventfd.
+struct Finishes {
+    fd: Arc<OwnedFd>,
+    is_waiting: bool,
+}
+
+impl Stage for Finishes {
+    fn stop(&mut self, _: &mut Outputs<'_>) {
+        self.is_waiting = true;
+        let fd = Arc::clone(&self.fd);
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            signal(&fd);
+        });
+    }
+
+    fn fd_ready(&mut self, _: FdReady, _: &mut Outputs<'_>) -> FdNext {
+        assert_eq!(rustix::io::read(&self.fd, &mut [0; 8]), Ok(8));
+        self.is_waiting = false;
+        FdNext::Watch
+    }
+
+    fn awaits_packets(&self) -> bool {
+        self.is_waiting
+    }
+}
+
+// Regression: an lcore does not sleep while it drains, and looked at no descriptor for which the
+// stage had given no interval: the drain waited for its whole budget.
+#[test]
+fn a_stage_hears_of_its_descriptors_while_the_run_drains() {
+    for idle in ["event", "poll"] {
+        let mut registry = registry();
+        let make = |(), context: &Opening<'_>| -> Result<Box<dyn Stage>, StageError> {
+            let fd = Arc::new(event_fd());
+            context.watch_fd(&fd, FdInterest::Read, None)?;
+            Ok(Box::new(Finishes { fd, is_waiting: false }))
+        };
+        registry.opening_stage("finishes", StageSpec::default(), |_| Ok(()), make);
+        let text = one_lcore(idle, &fed("count = 1, gap_us = 60000000", "use = \"finishes\""))
+            .replace("[lcore.only]", "[lcore.only]\ndrain = \"20s\"");
+        let running = start(&registry, &text);
+        let began = Instant::now();
+        let report = running.stop().unwrap();
+        assert_clean(&report);
+        assert!(began.elapsed() < Duration::from_secs(10), "{idle}: {:?}", began.elapsed());
     }
 }
 

@@ -250,7 +250,14 @@ fn whatever_calls_a_stage_that_waits_has_it_polled_at_once() {
         world.rig.time.pass(1_000);
         assert_eq!(world.turn().1, ["poll"], "its tick has come");
         world.node.stop(&mut world.lcore);
-        assert_eq!(world.turn().1, ["stop", "poll"]);
+        // An lcore that drains does not sleep: it looks at the descriptors by itself.
+        let stops = if watches { vec!["stop", "fd", "poll"] } else { vec!["stop", "poll"] };
+        let (is_busy, calls) = world.turn();
+        assert_eq!((is_busy.0, calls), (false, stops));
+        assert_eq!(world.turn().1, ["poll"], "its tick has passed");
+        world.rig.time.pass(200_000);
+        let looks = if watches { vec!["fd", "poll"] } else { vec!["poll"] };
+        assert_eq!(world.turn().1, looks);
     }
 }
 
