@@ -73,7 +73,7 @@ pub trait Stage: Send {
 
     /// Whether the stage waits for packets from outside this run: the responses of a peer in
     /// another process, say. Asked in each turn of the drain, which goes on, within its budget,
-    /// until no stage waits.
+    /// until no stage waits. A run that ends before has not drained.
     fn awaits_packets(&self) -> bool {
         false
     }

@@ -96,7 +96,7 @@ impl Lcore {
         if !is_told {
             was_busy = self.run_turn();
         }
-        let is_undelivered = was_busy || self.has_undelivered();
+        let is_undelivered = was_busy || self.has_undelivered() || self.nodes.iter().any(Node::awaits_packets);
         if is_undelivered {
             control.update(|progress| progress.undelivered += 1);
         }

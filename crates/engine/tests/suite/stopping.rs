@@ -201,6 +201,25 @@ fn a_report_is_json() {
     assert_eq!(json["packets"]["held"], 0);
 }
 
+/// Awaits a peer's packet that never comes.
+struct Awaits;
+
+impl Stage for Awaits {
+    fn awaits_packets(&self) -> bool {
+        true
+    }
+}
+
+/// Regression: the run said that it was drained.
+#[test]
+fn one_lcore_has_not_drained_while_a_stage_awaits_packets() {
+    let mut registry = registry();
+    registry.stage("awaits", StageSpec::default(), |_| Ok(Box::new(Awaits)));
+    let text = hundred("use = \"awaits\"").replace("[lcore.only]", "[lcore.only]\ndrain = \"50ms\"");
+    let report = run(&registry, &text).unwrap();
+    assert_eq!((report.drained, report.packets.held), (false, 0), "{report:#?}");
+}
+
 /// Regression: none of a client's last sends was signaled. Its run said that it was drained while
 /// they waited for their peer's receives, and its queue pair took them along.
 #[test]
