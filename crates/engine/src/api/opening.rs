@@ -63,8 +63,8 @@ impl<'a> Opening<'a> {
     /// system call for 16) once per `look_every`; with `None` only after a sleep that a descriptor
     /// has ended. A stage whose lcore never sleeps (`idle = "poll"`, or load without a pause)
     /// passes an interval, or reads its descriptor in its own [`Stage::poll`]. While the run drains
-    /// nobody sleeps, and the lcore checks five times a millisecond at least; a source's descriptors are
-    /// no longer watched then.
+    /// nobody sleeps, and the lcore checks five times a millisecond at least; a source's
+    /// descriptors are no longer watched then.
     ///
     /// The engine watches a duplicate, which keeps the file open until the stage returns
     /// [`FdNext::Unwatch`](crate::FdNext::Unwatch) or the run ends. So a watched descriptor counts

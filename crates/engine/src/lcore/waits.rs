@@ -214,7 +214,7 @@ impl Waits {
         if std::mem::replace(&mut self.calls, calls) != calls {
             self.revive();
         }
-        // A descriptor may be ready for ever. Like a timer's, the stage's packets prolong the drain.
+        // A descriptor may be ready for ever. Only packets that the stage sends prolong the drain.
         let mut busy = self.look(stage, out) && !self.drains;
         self.give_back(stage, out);
         if !self.stopped && self.next.is_due(&out.lcore.ctx.time) {
