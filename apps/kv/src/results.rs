@@ -17,14 +17,17 @@ pub(crate) const GET: usize = 0;
 pub(crate) const READ: usize = 1;
 pub(crate) const PUT: usize = 2;
 
+/// The latencies of each way.
+pub(crate) type Ways = Latencies<{ WAYS.len() }>;
+
 /// The place where the clients leave their measurements.
 pub(crate) type Results = Parts<Measured>;
 
 /// One client's measurements and findings.
 #[derive(Clone, Debug)]
 pub(crate) struct Measured {
-    /// From the first message of an operation to its result.
-    pub(crate) latencies: Latencies<{ WAYS.len() }>,
+    /// From the first message of an operation to its result, or to its time-out.
+    pub(crate) latencies: Ways,
     pub(crate) counts: Counts,
     /// The length of the server's silence at the end, if it was too long.
     pub(crate) silent_ns: Option<u64>,

@@ -3,7 +3,7 @@
 //! An operation begins on the next connection with room, and ends with its reply, its READ, its
 //! time-out, or its connection. Its id is the tag of its timer and of its READ.
 
-use verbline::cli::Silence;
+use verbline::cli::{Latencies, Silence};
 use verbline::engine::{Completed, ConnectionChange, ConnectionEvent, ConnectionId};
 use verbline::plan::{Asked, Needs, OperationKind, OutputOperations, Target};
 use verbline::prelude::*;
@@ -224,6 +224,7 @@ impl Stage for Client {
                     if let Some(pending) = self.in_flight.take(id) {
                         self.timed_out.add(1);
                         self.count(|counts| counts.timed_out += 1);
+                        self.measure(&pending, Latencies::give_up, out.now_ns());
                         if let Task::Locate { shard } = pending.task {
                             self.locates_timed_out.add(1);
                             self.lookups[shard].in_vain += 1;

@@ -52,6 +52,8 @@ pub struct Latencies<const N: usize> {
     by_way_ns: [Histogram<u64>; N],
     /// The same latencies, as seen while the run lasts. Parts outside a run have none.
     live: Vec<verbline_engine::Histogram>,
+    /// Records of operations that were given up.
+    given_up: u64,
     first_ns: u64,
     last_ns: u64,
 }
@@ -68,7 +70,7 @@ impl<const N: usize> Latencies<N> {
 
     fn shown_by(live: Vec<verbline_engine::Histogram>) -> Result<Latencies<N>, CreationError> {
         let empty = Histogram::new_with_bounds(1, 60_000_000_000, 3)?;
-        Ok(Latencies { by_way_ns: std::array::from_fn(|_| empty.clone()), live, first_ns: 0, last_ns: 0 })
+        Ok(Latencies { by_way_ns: std::array::from_fn(|_| empty.clone()), live, given_up: 0, first_ns: 0, last_ns: 0 })
     }
 
     /// Records one operation of kind `way`, which is below `N`.
@@ -85,6 +87,13 @@ impl<const N: usize> Latencies<N> {
         }
     }
 
+    /// Records one operation of kind `way` that is given up without an answer: it would have lasted
+    /// longer. It is in the latencies of its kind, but not in [`Latencies::len`] and the rate.
+    pub fn give_up(&mut self, way: usize, began_ns: u64, now_ns: u64) {
+        self.record(way, began_ns, now_ns);
+        self.given_up += 1;
+    }
+
     /// Says that the load ended now: a time at the end in which nothing was recorded lowers
     /// [`Latencies::per_second`].
     pub fn end(&mut self, now_ns: u64) {
@@ -97,18 +106,19 @@ impl<const N: usize> Latencies<N> {
             // The bounds are equal, so that no value is outside.
             let _ = mine.add(theirs);
         }
+        self.given_up += other.given_up;
         if other.first_ns > 0 {
             self.first_ns = if self.first_ns == 0 { other.first_ns } else { self.first_ns.min(other.first_ns) };
         }
         self.last_ns = self.last_ns.max(other.last_ns);
     }
 
-    /// The number of records.
+    /// The number of records of operations that were not given up.
     pub fn len(&self) -> u64 {
-        self.by_way_ns.iter().map(Histogram::len).sum()
+        self.by_way_ns.iter().map(Histogram::len).sum::<u64>() - self.given_up
     }
 
-    /// Whether there are no records.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -184,6 +194,22 @@ mod tests {
         assert_eq!(measured.per_second(), 3.0);
         measured.record(0, 900_000, 1_500_100_000);
         assert_eq!(measured.per_second() as u64, 2, "the drain brought one more");
+    }
+
+    /// An operation without an answer is one of the slowest, and none of those done.
+    #[test]
+    fn what_is_given_up_is_a_latency_and_in_no_rate() {
+        let mut measured = Latencies::<1>::shown_by(Vec::new()).unwrap();
+        measured.give_up(0, 1, 1_000_000_001);
+        assert!(measured.is_empty() && measured.per_second() == 0.0);
+        let mut other = Latencies::<1>::shown_by(Vec::new()).unwrap();
+        (0..9).for_each(|_| other.record(0, 1, 1_000_000_001));
+        other.give_up(0, 1, 2_000_000_001);
+        measured.add(&other);
+        assert_eq!((measured.len(), measured.per_second()), (9, 4.5));
+        let row = &measured.to_json(["get"], "operations", &[("p50", 0.5)])["get"];
+        assert_eq!(row["operations"], 11);
+        assert!(row["max"].as_u64() >= Some(2_000_000_000) && row["p50"].as_u64() < Some(1_100_000_000), "{row}");
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! The ends of operations: by a reply, by a READ, or without an answer.
 
+use verbline::cli::Latencies;
 use verbline::prelude::*;
 
 use super::{Client, Pending};
 use crate::client::oracle::Verdict;
 use crate::client::work::Task;
 use crate::protocol::{Location, Reply, Status};
-use crate::results::{GET, PUT};
+use crate::results::{GET, PUT, READ, Ways};
 
 impl Client {
     /// Handles a reply.
@@ -21,9 +22,9 @@ impl Client {
                 // READs have looked into both of its buckets, and the server finds it.
                 let is_elsewhere = pending.bucket > 1 && value.is_some();
                 self.count(|counts| counts.elsewhere += u64::from(is_elsewhere));
-                self.got(reply.id, GET, Some(verdict).filter(|_| value.is_some() || verdict != Verdict::Good), out);
+                self.got(reply.id, Some(verdict).filter(|_| value.is_some() || verdict != Verdict::Good), out);
             }
-            Task::Put { key, generation } => {
+            Task::Put { key, .. } => {
                 let done = reply.status == Status::Ok;
                 self.oracle.end_put(key, done);
                 self.count(|counts| match reply.status {
@@ -31,13 +32,12 @@ impl Client {
                     Status::TooLong => counts.too_long += 1,
                     _ => counts.refused += 1,
                 });
-                // The first PUT of each key fills the table.
-                self.end(reply.id, (generation > 1).then_some(PUT), out);
+                self.end(reply.id, out);
             }
             Task::Locate { shard } => {
                 self.tables[shard] = Location::from_bytes(reply.value);
                 self.lookups[shard].is_answered |= self.tables[shard].is_some();
-                self.end(reply.id, None, out);
+                self.end(reply.id, out);
             }
             // A READ is answered by its completion only.
             Task::Read { .. } => self.count(|counts| counts.unasked += 1),
@@ -45,7 +45,7 @@ impl Client {
     }
 
     /// Ends a GET: with a verdict, or with `None` for an allowed absence.
-    pub(super) fn got(&mut self, id: u64, way: usize, verdict: Option<Verdict>, out: &mut Outputs<'_>) {
+    pub(super) fn got(&mut self, id: u64, verdict: Option<Verdict>, out: &mut Outputs<'_>) {
         self.count(|counts| match verdict {
             None => counts.missed += 1,
             Some(Verdict::Good) => counts.verified += 1,
@@ -54,17 +54,29 @@ impl Client {
             Some(Verdict::Foreign) => counts.foreign += 1,
             Some(Verdict::Corrupt) => counts.corrupt += 1,
         });
-        self.end(id, Some(way), out);
+        self.end(id, out);
     }
 
     /// Removes an operation, and records its latency if it is measured.
-    pub(super) fn end(&mut self, id: u64, way: Option<usize>, out: &mut Outputs<'_>) {
+    pub(super) fn end(&mut self, id: u64, out: &mut Outputs<'_>) {
         let Some(pending) = self.in_flight.take(id) else { return };
         pending.timer.map(|timer| out.cancel_timer(timer));
         self.free(&pending);
         self.operations.add(1);
-        if let (Some(measured), Some(way), true) = (self.measured.as_mut(), way, self.work.is_loaded()) {
-            measured.latencies.record(way, pending.began_ns, out.now_ns());
+        self.measure(&pending, Latencies::record, out.now_ns());
+    }
+
+    /// Records an operation that ends now by `record`, if it is measured.
+    pub(super) fn measure(&mut self, pending: &Pending, record: fn(&mut Ways, usize, Tick, Tick), now_ns: Tick) {
+        let way = match pending.task {
+            Task::Get { .. } => GET,
+            Task::Read { .. } => READ,
+            // The first PUT of each key fills the table.
+            Task::Put { generation, .. } if generation > 1 => PUT,
+            Task::Put { .. } | Task::Locate { .. } => return,
+        };
+        if let Some(measured) = self.measured.as_mut().filter(|_| self.work.is_loaded()) {
+            record(&mut measured.latencies, way, pending.began_ns, now_ns);
         }
     }
 

@@ -6,7 +6,6 @@ use verbline::prelude::*;
 use super::{Client, SEND};
 use crate::client::work::{Task, name_of};
 use crate::protocol::Location;
-use crate::results::READ;
 use crate::table::{Found, find, hash};
 
 /// How often a READ that finds a torn slot is repeated before the GET continues as a message.
@@ -44,7 +43,7 @@ impl Client {
         match find(&location.shape, packet.data(), &name_of(self.number, key)) {
             Found::Value(value) => {
                 let verdict = self.oracle.judge(key, pending.floor, Some(value));
-                self.got(id, READ, Some(verdict), out);
+                self.got(id, Some(verdict), out);
             }
             Found::Torn => {
                 pending.torn += 1;

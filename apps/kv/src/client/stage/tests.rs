@@ -133,6 +133,24 @@ fn requests_on_connections_that_the_client_closed_are_no_failure() {
     assert_eq!(rig.failures(), [""; 0]);
 }
 
+/// Regression: the percentiles were those of the answered operations alone, however many got no
+/// answer.
+#[test]
+fn operations_without_an_answer_are_in_the_percentiles_and_not_in_the_rate() {
+    let mut rig = Rig::new(1, &["kv.get_share=1", "kv.timeout_ms=50"]);
+    rig.client.advance(Duration::from_millis(51));
+    rig.client.stop();
+    let report = rig.client.finish();
+    let json = rig.app.outcome(&report).json;
+    let [operations, max] = ["operations", "max"].map(|key| json["latency_ns"]["get"][key].as_u64().expect("a number"));
+    let answered = report.stages.iter().filter_map(|stage| stage.counter("operations")).sum::<u64>();
+    // The first PUTs and the look for the table are not measured.
+    assert_eq!((&json["counts"]["timed_out"], operations), (&1.into(), answered - 8 - 1 + 1), "{json:?}");
+    assert!(max >= 50_000_000, "{max} ns: the operation lasted until it was given up");
+    let rate = json["operations_per_second"].as_f64().expect("a rate");
+    assert!(rate < (operations - 1) as f64 / 0.050, "{rate} a second: {json:?}");
+}
+
 /// Regression: a client that was connected, to a peer that is no kv server, blamed its connections.
 #[test]
 fn a_peer_that_answers_no_request_is_named_as_what_it_is() {
