@@ -1,5 +1,6 @@
 //! The table against a map, and a reader beside the writer.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use proptest::prelude::*;
 use verbline::mem::{PageChoice, PageSize, PeerRegion, Region, RegionSpec};
 
+use super::memory::{Memory, OutOfReach};
 use super::*;
 
 fn memory(len_bytes: usize) -> Arc<PeerRegion> {
@@ -123,6 +125,55 @@ fn a_table_fills_before_it_is_full() {
     let refused = (0..slots as u64).find(|key| table.put(&key.to_le_bytes(), b"v") == Err(TableError::Full));
     let taken = refused.expect("no table is full to the last slot");
     assert!(taken as usize > slots / 2, "{taken} of {slots}");
+}
+
+/// Memory that counts the times that it is read.
+struct Counted {
+    memory: Arc<PeerRegion>,
+    reads: Cell<usize>,
+}
+
+impl Memory for Counted {
+    fn read_into(&self, offset: usize, bytes: &mut [u8]) -> Result<(), OutOfReach> {
+        self.reads.set(self.reads.get() + 1);
+        Memory::read_into(&self.memory, offset, bytes)
+    }
+
+    fn write_from(&self, offset: usize, bytes: &[u8]) -> Result<(), OutOfReach> {
+        Memory::write_from(&self.memory, offset, bytes)
+    }
+
+    fn store_u64(&self, offset: usize, value: u64) -> Result<(), OutOfReach> {
+        Memory::store_u64(&self.memory, offset, value)
+    }
+}
+
+/// A key of 32 bytes, of any number, whose hash is that of all the others: XXH3 multiplies its
+/// first word by the second, each combined with a constant, and the first becomes 0.
+fn colliding(number: u64) -> Vec<u8> {
+    const FIRST: [u8; 8] = [0xB8, 0xFE, 0x6C, 0x39, 0x23, 0xA4, 0x4B, 0xBE];
+    [&FIRST[..], &number.to_le_bytes(), &[0; 16]].concat()
+}
+
+/// A peer may choose keys whose whole hashes are equal. They find both buckets full, and a look for
+/// one of them compares as many keys as two buckets hold.
+#[test]
+fn keys_of_one_hash_cost_two_buckets_at_most() {
+    let shape = Shape::new(1 << 10, 32, 8).expect("a shape");
+    let memory = Counted { memory: memory(shape.len_bytes()), reads: Cell::new(0) };
+    let mut table = Table::new(memory, shape);
+    assert!((1..100).all(|number| hash(&colliding(number)) == hash(&colliding(0))), "they collide");
+    let put: Vec<_> = (0..100).map(|number| table.put(&colliding(number), b"v")).collect();
+    let room = 2 * shape::SLOTS;
+    assert!(put[..room].iter().all(|put| *put == Ok(true)), "{put:?}");
+    assert!(put[room..].iter().all(|put| *put == Err(TableError::Full)), "{put:?}");
+    for number in 0..100 {
+        let before = table.memory().reads.get();
+        assert_eq!(table.find(&colliding(number)).expect("within").is_some(), number < room as u64);
+        let reads = table.memory().reads.get() - before;
+        assert!(reads <= room, "{reads} keys compared");
+    }
+    assert_eq!(table.put(b"another", b"v"), Ok(true), "other keys find room");
 }
 
 /// The largest table that fits a region.

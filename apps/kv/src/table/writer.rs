@@ -69,6 +69,12 @@ impl<M: Memory> Table<M> {
         self.shape
     }
 
+    /// The memory.
+    #[cfg(test)]
+    pub(super) fn memory(&self) -> &M {
+        &self.memory
+    }
+
     /// The number of keys.
     pub(crate) fn len(&self) -> usize {
         self.keys
