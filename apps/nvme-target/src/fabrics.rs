@@ -185,8 +185,11 @@ impl Target {
         let controller = controller.ok_or(Status::INVALID_OPCODE.do_not_retry())?;
         match (property.offset, property.is_wide) {
             (property::CC, false) => {
-                let resets = controller.resets();
-                controller.set_cc(Property::value_of(command) as u32);
+                let (cc, resets) = (Property::value_of(command) as u32, controller.resets());
+                if !property::is_possible(cc, controller.kind == ControllerType::Io) {
+                    return Err(Status::INVALID_FIELD.do_not_retry());
+                }
+                controller.set_cc(cc);
                 let is_shutting_down = controller.is_shutting_down();
                 let is_reset = controller.resets() != resets;
                 self.keep_alive(at);

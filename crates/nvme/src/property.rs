@@ -34,6 +34,15 @@ pub const CSTS_SHUTDOWN_COMPLETE: u32 = 2 << 2;
 /// 4 KiB, the NVM command set.
 pub const CC_USUAL: u32 = 4 << 20 | 6 << 16 | CC_ENABLE;
 
+/// Whether a controller with the CAP of [`cap`] can have this CC. A CC that enables it selects the
+/// NVM command set, pages of 4 KiB and round robin, and the sizes of entries if it has I/O queues.
+pub fn is_possible(cc: u32, has_io_queues: bool) -> bool {
+    const SET_PAGES_ARBITRATION: u32 = 7 << 4 | 0xF << 7 | 7 << 11;
+    const ENTRIES: u32 = 0xF << 16 | 0xF << 20;
+    let selected = SET_PAGES_ARBITRATION | if has_io_queues { ENTRIES } else { 0 };
+    cc & CC_ENABLE == 0 || (cc ^ CC_USUAL) & selected == 0
+}
+
 /// Returns the CAP of a controller whose queues have at most `entries_max` entries, and which is
 /// ready within half a second.
 pub fn cap(entries_max: u16) -> u64 {

@@ -13,7 +13,7 @@ use verbline_nvme::cm::{REQUEST_BYTES, Reject, Request};
 use verbline_nvme::connect::{CNTLID_ANY, DATA_BYTES};
 use verbline_nvme::property::{self, Property};
 use verbline_nvme::secret::Hash;
-use verbline_nvme::{COMMAND_BYTES, Command, Response, Sgl, Status, opcode};
+use verbline_nvme::{COMMAND_BYTES, Command, DISCOVERY_NQN, Response, Sgl, Status, opcode};
 
 /// Harmful values of a 32-bit field.
 const BOUNDS: [u32; 7] = [0, 1, 0x7FFF, 0xFFFF, 1 << 16, 1 << 31, u32::MAX];
@@ -226,6 +226,44 @@ fn flags_and_descriptors() {
             good.assert_served(served);
         }
     }
+    end(running);
+}
+
+/// Regression: a controller took any CC, and was ready for a command set, a page size, an
+/// arbitration and sizes of entries that it does not have. Such a write changes nothing.
+#[test]
+fn controller_configuration() {
+    let running = target(7915, "");
+    let mut host = Host::new(7915);
+    let mut finder = Host::new(7915);
+    let [cc, csts] = [property::CC, property::CSTS].map(|offset| Property { offset, is_wide: false });
+    let admin = host.dial_queue(0);
+    let data = host.data(CNTLID_ANY, SUBSYSTEM);
+    assert!(host.connect(admin, CONNECT, &data).status.is_success());
+    // The field's place and greatest value, and its only right value.
+    let fields = [("CSS", 4, 7, 0), ("MPS", 7, 15, 0), ("AMS", 11, 7, 0), ("IOSQES", 16, 15, 6), ("IOCQES", 20, 15, 4)];
+    for (name, shift, most, right) in fields {
+        for value in (0..=most).filter(|value| *value != right) {
+            let wrong = property::CC_USUAL & !(most << shift) | value << shift;
+            let answer = host.ask(admin, &cc.set(0, wrong.into()));
+            assert!(answer.status.is(Status::INVALID_FIELD) && answer.status.is_final(), "{name} {value}: {answer:?}");
+            assert_eq!(host.ask(admin, &csts.get(0)).result, 0, "{name} {value}: not ready");
+            assert_eq!(host.ask(admin, &cc.get(0)).result, 0, "{name} {value}");
+        }
+    }
+    // Without CC.EN they have no effect yet.
+    assert!(host.ask(admin, &cc.set(0, 1 << 7)).status.is_success());
+    assert!(host.ask(admin, &cc.set(0, property::CC_USUAL.into())).status.is_success());
+    assert_eq!(host.ask(admin, &csts.get(0)).result, u64::from(property::CSTS_READY));
+    assert!(host.ask(admin, &cc.set(0, u64::from(property::CC_USUAL) | 6 << 4)).status.is(Status::INVALID_FIELD));
+    assert_eq!(host.ask(admin, &csts.get(0)).result, u64::from(property::CSTS_READY), "it works on");
+    // A discovery controller has no I/O queues, and so no sizes of their entries.
+    let discovery = finder.dial_queue(0);
+    let data = finder.data(CNTLID_ANY, DISCOVERY_NQN);
+    assert!(finder.connect(discovery, CONNECT, &data).status.is_success());
+    assert!(finder.ask(discovery, &cc.set(0, 1 | 1 << 7)).status.is(Status::INVALID_FIELD));
+    assert!(finder.ask(discovery, &cc.set(0, 1)).status.is_success());
+    assert_eq!(finder.ask(discovery, &csts.get(0)).result, u64::from(property::CSTS_READY));
     end(running);
 }
 
