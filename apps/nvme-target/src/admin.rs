@@ -120,7 +120,7 @@ impl Target {
             mdts: settings.mdts(),
             cntlid: controller.cntlid,
             version: VERSION,
-            async_events: if is_discovery { event::DISCOVERY_CHANGED_BIT } else { event::NAMESPACE_CHANGED_BIT },
+            async_events: optional_events(controller.kind),
             kind: controller.kind,
             aerl: EVENTS_HELD as u8 - 1,
             elpe: crate::controller::ERRORS as u8 - 1,
@@ -150,6 +150,9 @@ impl Target {
         };
         let is_discovery = controller.kind == ControllerType::Discovery;
         match dword10 as u8 {
+            feature::ASYNC_EVENTS if value & !events(controller.kind) != 0 => {
+                return Err(Status::INVALID_FIELD.do_not_retry());
+            }
             feature::ASYNC_EVENTS => admin.wanted = value,
             feature::KEEP_ALIVE => self.set_keep_alive(at, value),
             _ if is_discovery => return Err(Status::INVALID_FIELD.do_not_retry()),
@@ -205,7 +208,7 @@ impl Target {
     pub(crate) fn reset_features(&mut self, at: u16) {
         let Some(admin) = self.queues.get_mut(at).and_then(|queue| queue.admin.as_mut()) else { return };
         let granted = usize::from(feature::NUMBER_OF_QUEUES);
-        admin.wanted = 0;
+        (admin.wanted, admin.is_masked) = (0, false);
         admin.features.iter_mut().enumerate().filter(|(at, _)| *at != granted).for_each(|(_, value)| *value = 0);
     }
 
@@ -235,14 +238,15 @@ impl Target {
         }
     }
 
-    /// Answers a waiting Asynchronous Event Request, if there is an untold event.
+    /// Answers a waiting Asynchronous Event Request, if there is an untold event. From then on the
+    /// event is masked, until its log is read.
     pub(crate) fn tell_events(&mut self, at: u16, out: &mut Outputs<'_>) {
         let Some(admin) = self.queues.get_mut(at).and_then(|queue| queue.admin.as_mut()) else { return };
-        if !admin.is_untold || admin.wanted & event::NAMESPACE_CHANGED_BIT == 0 {
+        if !admin.is_untold || admin.is_masked || admin.wanted & event::NAMESPACE_CHANGED_BIT == 0 {
             return;
         }
         let Some(place) = admin.held.pop() else { return };
-        admin.is_untold = false;
+        (admin.is_untold, admin.is_masked) = (false, true);
         let Some(pending) = self.commands.take(place) else { return };
         let answer = Answer { result: event::NAMESPACE_CHANGED.into(), ..Answer::of(Status::SUCCESS) };
         self.answer(place, pending, answer, out);
@@ -287,4 +291,19 @@ impl Target {
             self.tell_events(at, out);
         }
     }
+}
+
+/// The events of a controller that are optional: OAES.
+fn optional_events(kind: ControllerType) -> u32 {
+    match kind {
+        ControllerType::Io => event::NAMESPACE_CHANGED_BIT,
+        ControllerType::Discovery => event::DISCOVERY_CHANGED_BIT,
+    }
+}
+
+/// All events of a controller that its host may ask for: with a health log also its critical
+/// warnings, none of which ever comes.
+fn events(kind: ControllerType) -> u32 {
+    let warnings = if kind == ControllerType::Io { event::CRITICAL_WARNINGS } else { 0 };
+    optional_events(kind) | warnings
 }

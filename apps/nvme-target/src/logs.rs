@@ -60,7 +60,7 @@ impl Target {
                 // A host that asks from beyond the log's end has read nothing.
                 if !asked.retain_event && offset <= window.end {
                     admin.changed.clear();
-                    admin.is_untold = false;
+                    (admin.is_untold, admin.is_masked) = (false, false);
                 }
             }
             _ => return Err(Status::INVALID_LOG_PAGE.do_not_retry()),

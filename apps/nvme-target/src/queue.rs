@@ -113,8 +113,10 @@ pub(crate) struct Admin {
     pub(crate) changed: Vec<u32>,
     /// More namespaces changed than the log holds.
     pub(crate) are_too_many: bool,
-    /// An event occurred while no request waited.
+    /// An event occurred while no request waited, or it was masked.
     pub(crate) is_untold: bool,
+    /// An event was told, and its log was not read since.
+    pub(crate) is_masked: bool,
     /// Features that are stored without effect, by number.
     pub(crate) features: [u32; 16],
 }

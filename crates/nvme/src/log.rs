@@ -177,6 +177,8 @@ pub mod event {
     pub const DISCOVERY_CHANGED: u32 = 0x02 | 0xF0 << 8 | (super::id::DISCOVERY as u32) << 16;
     /// The bit of [`NAMESPACE_CHANGED`] in OAES and in the feature.
     pub const NAMESPACE_CHANGED_BIT: u32 = 1 << 8;
+    /// The bits of the health log's critical warnings in the feature.
+    pub const CRITICAL_WARNINGS: u32 = 0xFF;
     /// The bit of [`DISCOVERY_CHANGED`] in OAES and in the feature.
     pub const DISCOVERY_CHANGED_BIT: u32 = 1 << 31;
 }

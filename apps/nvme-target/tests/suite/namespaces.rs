@@ -78,9 +78,14 @@ fn hear_of(host: &mut Host, admin: usize, nsid: u32) {
 /// Asks the target for events about changed namespaces.
 #[track_caller]
 fn want_events(host: &mut Host, admin: usize) {
+    assert!(ask_events(host, admin, event::NAMESPACE_CHANGED_BIT).is_success());
+}
+
+/// Asks the target for these events.
+#[track_caller]
+fn ask_events(host: &mut Host, admin: usize, events: u32) -> Status {
     let wanted = Command::new(opcode::admin::SET_FEATURES, 0, Sgl::NONE);
-    let wanted = wanted.with([feature::ASYNC_EVENTS.into(), event::NAMESPACE_CHANGED_BIT, 0, 0, 0, 0]);
-    assert!(host.ask(admin, &wanted).status.is_success());
+    host.ask(admin, &wanted.with([feature::ASYNC_EVENTS.into(), events, 0, 0, 0, 0])).status
 }
 
 /// Sends the next event request. Returns its identifier.
@@ -244,6 +249,58 @@ fn as_many_namespaces_as_there_may_be_come_at_run_time() {
     end(running);
 }
 
+/// Regression: a host was promised events that the controller does not have.
+#[test]
+fn only_events_that_a_controller_has_can_be_asked_for() {
+    let running = start_app(&plan(7992, ""), &NvmeTarget::default());
+    let mut host = Host::new(7992);
+    let (admin, _) = host.controller();
+    let kept = |host: &mut Host| {
+        let get = Command::new(opcode::admin::GET_FEATURES, 0, Sgl::NONE);
+        host.ask(admin, &get.with([feature::ASYNC_EVENTS.into(), 0, 0, 0, 0, 0])).result
+    };
+    // Critical warnings are of every controller with a health log, which this one never has.
+    let all = event::NAMESPACE_CHANGED_BIT | 0xFF;
+    assert!(ask_events(&mut host, admin, all).is_success());
+    for bit in 9..32 {
+        let status = ask_events(&mut host, admin, event::NAMESPACE_CHANGED_BIT | 1 << bit);
+        assert!(status.is(Status::INVALID_FIELD) && status.is_final(), "bit {bit}: {status}");
+        assert_eq!(kept(&mut host), u64::from(all), "bit {bit}");
+    }
+    end(running);
+}
+
+/// Regression: a host was told again of changes before it had read the log of the first.
+#[test]
+fn an_event_is_told_once_until_its_log_is_read() {
+    let app = NvmeTarget::default();
+    let running = start_app(&plan(7993, ""), &app);
+    let mut host = Host::new(7993);
+    let (admin, io) = host.queues();
+    want_events(&mut host, admin);
+    let first = wait_for_event(&mut host, admin);
+    wait_for_event(&mut host, admin);
+    app.reload(&plan_with(7993, &null(5, 1 << 20))).expect("taken");
+    let told = host.response(admin);
+    assert_eq!(told.result, u64::from(event::NAMESPACE_CHANGED), "{told:?}");
+    // A log that is read with the event retained does not end it.
+    let kept = log(&host, true, 0);
+    app.reload(&plan_with(7993, &(null(5, 1 << 20) + &null(6, 1 << 20)))).expect("taken");
+    let sixth = read(&host, 6);
+    ask_until(&mut host, io, sixth, |answer| answer.status.is_success());
+    assert!(host.ask(admin, &kept).status.is_success());
+    assert_eq!(host.response_within(admin, Duration::from_millis(400)), None);
+    let whole = log(&host, false, 0);
+    assert!(host.ask(admin, &whole).status.is_success());
+    assert_eq!(numbers(&host), [5, 6], "of both");
+    assert_eq!(host.response_within(admin, Duration::from_millis(400)), None, "both are read about");
+    app.reload(&plan_with(7993, &null(5, 1 << 20))).expect("taken");
+    let again = host.response(admin);
+    assert_eq!(again.result, u64::from(event::NAMESPACE_CHANGED), "{again:?}");
+    assert_ne!(again.cid, told.cid, "{first}: each request is answered once");
+    end(running);
+}
+
 /// Regression: the event was sent to discovery controllers too, which have no namespaces.
 #[test]
 fn a_discovery_controller_hears_of_no_namespace() {
@@ -256,10 +313,11 @@ fn a_discovery_controller_hears_of_no_namespace() {
     assert!(finder.connect(discovery, CONNECT, &data).status.is_success());
     let cc = Property { offset: property::CC, is_wide: false };
     assert!(finder.ask(discovery, &cc.set(0, property::CC_USUAL.into())).status.is_success());
-    for (host, admin) in [(&mut host, admin), (&mut finder, discovery)] {
-        want_events(host, admin);
-        wait_for_event(host, admin);
-    }
+    want_events(&mut host, admin);
+    assert!(ask_events(&mut finder, discovery, event::NAMESPACE_CHANGED_BIT).is(Status::INVALID_FIELD));
+    assert!(ask_events(&mut finder, discovery, event::DISCOVERY_CHANGED_BIT).is_success());
+    wait_for_event(&mut host, admin);
+    wait_for_event(&mut finder, discovery);
     app.reload(&plan_with(7991, &null(5, 1 << 20))).expect("taken");
     hear_of(&mut host, admin, 5);
     assert_eq!(finder.response_within(discovery, Duration::from_millis(300)), None);
