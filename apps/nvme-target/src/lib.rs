@@ -20,6 +20,7 @@ mod commands;
 mod connections;
 mod controller;
 mod describe;
+mod discards;
 mod exchange;
 mod fabrics;
 mod fair_share;

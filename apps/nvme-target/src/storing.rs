@@ -2,7 +2,7 @@
 
 use verbline::mem::Packet;
 use verbline::prelude::*;
-use verbline_nvme::io::{DEALLOCATE, DSM_DEALLOCATE, DsmRange, ReadWrite};
+use verbline_nvme::io::{DEALLOCATE, ReadWrite};
 use verbline_nvme::protection::{Action, Wrong};
 use verbline_nvme::{Command, Status, opcode};
 use verbline_store::{Done, Fault, Op, Request};
@@ -16,10 +16,6 @@ use crate::stage::Target;
 
 /// The bytes of one request to zero or to verify.
 const PART_BYTES: u32 = 128 << 10;
-/// The most bytes that one request of a Dataset Management gives back. Parts end at its multiples.
-/// A file can't be written while a part of it is given back: ext4 took 200 s to give back 512 MiB
-/// in fragments of 4 KiB.
-const DISCARD_BYTES: u64 = 16 << 20;
 
 /// The next step of a command that waits for the store.
 enum Asked {
@@ -208,10 +204,14 @@ impl Target {
                 Request::without_data(Op::WriteZeroes { fua, deallocate }, io.cursor, blocks, tag)
             }
             // Dataset Management.
-            _ => match io.next_discard(&command, &layout) {
-                Some(blocks) => Request::without_data(Op::Discard, io.cursor, blocks, tag),
-                None => return Asked::Nothing,
-            },
+            _ => {
+                let blocks = self.spaces.get(&io.of).geometry().blocks;
+                match io.next_discard(&command, &layout, blocks) {
+                    Ok(Some(blocks)) => Request::without_data(Op::Discard, io.cursor, blocks, tag),
+                    Ok(None) => return Asked::Nothing,
+                    Err(lba) => return Asked::Refused(Status::LBA_OUT_OF_RANGE.do_not_retry(), lba),
+                }
+            }
         })
     }
 
@@ -263,23 +263,6 @@ impl Target {
             tracing::warn!(nsid, %blocks, ?op, %fault, "a command failed beneath the namespace");
         }
         status_of(fault, op)
-    }
-}
-
-impl Io {
-    /// The next part that a Dataset Management gives back: the number of blocks from the cursor on.
-    fn next_discard(&mut self, command: &Command, layout: &Layout) -> Option<u32> {
-        let data = self.data.as_ref().filter(|_| command.cdw10[1] & DSM_DEALLOCATE != 0)?;
-        let mut rest = DsmRange::read_all(data.data()).take(DsmRange::count_of(command)).skip(self.ranges);
-        while self.left == 0 {
-            let range = rest.next()?;
-            self.ranges += 1;
-            (self.cursor, self.left) = (range.slba, range.blocks.into());
-        }
-        let most = DISCARD_BYTES / u64::from(layout.stored_bytes());
-        self.part = self.left.min(most - self.cursor % most);
-        // At most the number of blocks of a range, which is a u32.
-        Some(self.part as u32)
     }
 }
 

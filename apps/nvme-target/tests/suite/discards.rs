@@ -47,7 +47,8 @@ impl Store for Noted {
 }
 
 /// A range of any length is deallocated in parts that end at the same multiples for any first
-/// block. The error for a range beyond the namespace names its first block beyond it.
+/// block. The error for a range beyond the namespace names its first block beyond it. Regression:
+/// what such a command named in front of that block was gone.
 #[test]
 fn long_ranges_are_given_back_in_parts() {
     let asked: Arc<Mutex<Vec<_>>> = Arc::default();
@@ -72,9 +73,16 @@ fn long_ranges_are_given_back_in_parts() {
     assert!(status.is_success(), "{status:?}");
     let [first, second, third] = [(5, PART as u32 - 5), (PART, PART as u32), (2 * PART, PART as u32)];
     assert_eq!(parts, [first, second, third, (3 * PART, 5), (BLOCKS - 1, 1)]);
-    let (status, parts) = give_back(&[(0, 1), (BLOCKS - PART, PART as u32 + 1)]);
-    assert!(status.is(Status::LBA_OUT_OF_RANGE), "{status:?}");
-    assert_eq!(parts, [(0, 1), (BLOCKS - PART, PART as u32), (BLOCKS, 1)]);
-    assert_eq!(last_error(&mut host, admin), (status, BLOCKS, NSID));
+    let mut refused = Vec::new();
+    for (beyond, at) in [((BLOCKS - PART, PART as u32 + 1), BLOCKS), ((u64::MAX, u32::MAX), u64::MAX)] {
+        let (status, parts) = give_back(&[(0, 1), beyond]);
+        assert!(status.is(Status::LBA_OUT_OF_RANGE), "{beyond:?}: {status:?}");
+        assert_eq!(parts, [], "{beyond:?}: nothing is given back");
+        refused.push((status, at));
+    }
+    // A range of no blocks is nowhere.
+    assert!(give_back(&[(u64::MAX, 0)]).0.is_success());
+    let (status, at) = refused.pop().expect("two");
+    assert_eq!(last_error(&mut host, admin), (status, at, NSID));
     end(running);
 }
