@@ -48,6 +48,8 @@ pub(crate) enum Work {
     Piece(Io),
     /// Let the device check the blocks of a read.
     Pipeline(Use),
+    /// A shutdown that waits for removed namespaces to leave.
+    Leaving,
     /// Answer.
     Answer(Answer),
 }
@@ -148,7 +150,7 @@ impl Work {
     /// Gives up the use of its namespace.
     pub(crate) fn into_use(self) -> Option<Use> {
         match self {
-            Work::Event => None,
+            Work::Event | Work::Leaving => None,
             Work::Place(purpose) | Work::Fetch(purpose, _) | Work::Fetching(purpose) => match purpose {
                 Purpose::Connect | Purpose::Authentication => None,
                 Purpose::Blocks(of) => Some(of),

@@ -99,6 +99,7 @@ impl Target {
         self.end_unauthenticated(out);
         self.sweep(out);
         self.renew_spaces(out);
+        self.look_after_shutdowns(out);
         self.refresh_spaces();
         // Other users of the pool may have given packets back.
         self.packets_freed += 1;

@@ -1,10 +1,21 @@
 //! A stage's adoption of namespaces that were added or removed, and its notices to hosts.
 
 use verbline::prelude::*;
+use verbline_store::{Fault, Request};
 
 use crate::lcore_namespace::Space;
 use crate::namespace_changes::Change;
+use crate::namespace_table::{Left, Use};
 use crate::stage::Target;
+
+/// The bit of a request's tag that makes it the last flush of the namespace at the place behind it:
+/// no command's place has it.
+const LAST_FLUSH: u64 = 1 << 63;
+
+/// The use that ends with a request of this tag, if it is the last flush of a namespace.
+pub(crate) fn last_flush_of(tag: u64) -> Option<Use> {
+    (tag & LAST_FLUSH != 0).then_some(Use::of_done(tag as u16))
+}
 
 impl Target {
     /// Opens the namespaces of the plan, once. Hosts do not see one that can't be opened.
@@ -61,15 +72,32 @@ impl Target {
         }
     }
 
-    /// Gives up removed namespaces whose last use has ended.
+    /// Flushes removed namespaces whose last use has ended, and gives them up.
     fn close_spaces(&mut self) {
-        while let Some(space) = self.spaces.take_left() {
-            self.leaving.push(space);
+        while let Some(left) = self.spaces.take_left() {
+            match left {
+                Left::Cached(of) => {
+                    let request = Request::flush(LAST_FLUSH | u64::from(of.place()));
+                    self.spaces.get_mut(&of).requests.push_back(request);
+                    self.spaces.make_busy(of.into_place());
+                }
+                Left::Done(space) => self.leaving.push(space),
+            }
         }
         while let Some(space) = self.leaving.pop() {
             if let Err(space) = self.namespaces.leave(space) {
                 return self.leaving.push(space);
             }
         }
+    }
+
+    /// Gives up a removed namespace, whose last flush is done.
+    pub(crate) fn flushed_at_last(&mut self, of: Use, result: Result<(), Fault>) {
+        let Space { nsid, blocks, .. } = self.spaces.get(&of);
+        if let Err(fault) = result {
+            tracing::error!(nsid, %blocks, "a namespace that was removed can't be flushed: {fault}");
+        }
+        self.spaces.give_back(of);
+        self.close_spaces();
     }
 }

@@ -50,6 +50,8 @@ struct Tenant {
     ground: Ground,
     /// The number of stages that have it.
     stages: usize,
+    /// It was removed, and leaves.
+    is_leaving: bool,
 }
 
 /// The place of a namespace's blocks.
@@ -128,7 +130,7 @@ impl Namespaces {
         // A tenant of the first plan has its namespace's number as its ID; later tenants follow.
         state.last = u64::from(u32::MAX);
         for (nsid, how) in settings.numbered() {
-            let tenant = Tenant { nsid, ground: Ground::of(&how), stages: 0 };
+            let tenant = Tenant { nsid, ground: Ground::of(&how), stages: 0, is_leaving: false };
             state.tenants.entry(TenantId::from(nsid)).or_insert(tenant).stages += 1;
         }
     }
@@ -153,6 +155,13 @@ impl Namespaces {
         state.give_up(space.tenant);
         state.gone.push(space);
         Ok(())
+    }
+
+    /// Whether a stage still has a removed namespace whose blocks may be in a cache. It may be so
+    /// while another thread holds the lock.
+    pub(crate) fn are_leaving(&self) -> bool {
+        let leaves = |tenant: &Tenant| tenant.is_leaving && !matches!(tenant.ground, Ground::Region(_));
+        self.state.try_lock().map_or(true, |state| state.tenants.values().any(leaves))
     }
 
     /// Called when a stage could not open one of the plan's namespaces.
@@ -258,6 +267,8 @@ impl Namespaces {
         let state = &mut *self.lock();
         let mut unused = Vec::new();
         for nsid in removed {
+            let tenants = state.tenants.values_mut().filter(|tenant| tenant.nsid == *nsid);
+            tenants.for_each(|tenant| tenant.is_leaving = true);
             for inbox in state.stages.values_mut() {
                 // A namespace that this stage has not taken yet is withdrawn.
                 let is_it =
@@ -280,7 +291,7 @@ impl Namespaces {
         let first = state.last + 1;
         for (nsid, ground) in added.iter().zip(grounds) {
             state.last += 1;
-            state.tenants.insert(state.last, Tenant { nsid: *nsid, ground: ground.clone(), stages });
+            state.tenants.insert(state.last, Tenant { nsid: *nsid, ground: ground.clone(), stages, is_leaving: false });
         }
         for (stage, spaces) in opened {
             let Some(inbox) = state.stages.get_mut(&stage) else { continue };

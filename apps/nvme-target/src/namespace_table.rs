@@ -2,8 +2,8 @@
 //! operations posted on its memory.
 //!
 //! A command holds a [`Use`], which only this file makes, and only of an attached namespace. A
-//! namespace that leaves keeps its place until the last use is given back; then it returns to the
-//! thread that opened it.
+//! namespace that leaves keeps its place until the last use is given back; then its store is
+//! flushed, and it returns to the thread that opened it.
 
 use std::collections::VecDeque;
 
@@ -42,6 +42,17 @@ struct Slot {
     uses: u32,
     /// Hosts no longer have it; it ends with its last use.
     is_leaving: bool,
+    /// Its last use is a flush, begun or done.
+    has_flushed: bool,
+}
+
+/// A removed namespace whose last use has ended.
+#[allow(clippy::large_enum_variant, reason = "the value goes to its owner; a box would be allocated on an lcore")]
+pub(crate) enum Left {
+    /// Its store has a cache: this use is for its last flush.
+    Cached(Use),
+    /// It is to be closed.
+    Done(Space),
 }
 
 /// See the top of this file.
@@ -81,7 +92,7 @@ impl Spaces {
         let number = self.by_nsid.get_mut(space.nsid as usize).filter(|number| number.is_none());
         let (Some(number), Some(place)) = (number, self.free.last()) else { return Err(space) };
         *number = Some(*place);
-        self.all[usize::from(*place)] = Some(Slot { space, uses: 0, is_leaving: false });
+        self.all[usize::from(*place)] = Some(Slot { space, uses: 0, is_leaving: false, has_flushed: false });
         self.free.pop();
         Ok(())
     }
@@ -98,13 +109,19 @@ impl Spaces {
         true
     }
 
-    /// Takes out a removed namespace whose last use has ended.
-    pub(crate) fn take_left(&mut self) -> Option<Space> {
+    /// Takes out a removed namespace whose last use has ended. One whose store has a cache is to be
+    /// flushed first, once.
+    pub(crate) fn take_left(&mut self) -> Option<Left> {
         let place = self.left.pop()?;
+        let slot = self.all[usize::from(place)].as_mut()?;
+        if slot.space.store.geometry().volatile_cache && !std::mem::replace(&mut slot.has_flushed, true) {
+            slot.uses += 1;
+            return Some(Left::Cached(Use(place)));
+        }
         let slot = self.all[usize::from(place)].take()?;
         self.busy.retain(|busy| *busy != place);
         self.free.push(place);
-        Some(slot.space)
+        Some(Left::Done(slot.space))
     }
 
     /// The namespace of this number.

@@ -105,6 +105,8 @@ pub(crate) struct Target {
     pub(crate) namespaces: Arc<Namespaces>,
     /// Namespaces whose last use has ended, on their way to the thread that closes them.
     pub(crate) leaving: Vec<Space>,
+    /// The places of shutdowns that wait for namespaces to leave.
+    pub(crate) shutdowns: Vec<u32>,
     /// Added and removed namespaces; hosts are told at the next look.
     pub(crate) untold: Vec<u32>,
     /// The timer of the next look, and its time.
@@ -201,6 +203,7 @@ impl Target {
             name: stage.name().to_owned(),
             namespaces,
             leaving: Vec::new(),
+            shutdowns: Vec::with_capacity(connections),
             untold: Vec::new(),
             look_timer: None,
             is_stopping: false,

@@ -11,6 +11,7 @@ use crate::answering::remote;
 use crate::commands::{Answer, Data, Io, Pending, Work, wrong_lba};
 use crate::layout::{Layout, Protected};
 use crate::lcore_namespace::{Space, is_durable};
+use crate::namespace_attach::last_flush_of;
 use crate::pieces::beyond;
 use crate::stage::Target;
 
@@ -105,6 +106,9 @@ impl Target {
 
     /// Handles a finished request.
     fn stored(&mut self, done: Done, out: &mut Outputs<'_>) {
+        if let Some(of) = last_flush_of(done.tag) {
+            return self.flushed_at_last(of, done.result);
+        }
         let place = done.tag as u32;
         let Some(mut pending) = self.commands.take(place) else { return };
         if !self.queues.get(pending.queue).is_some_and(|queue| queue.is_open) {

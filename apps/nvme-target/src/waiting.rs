@@ -108,9 +108,12 @@ impl Target {
                 }
                 self.spaces.make_busy(space);
             }
-            Work::Event | Work::Fetching(_) | Work::Storing(_) | Work::Pipeline(_) | Work::Answer(_) => {
-                self.commands.put(place, pending);
-            }
+            Work::Event
+            | Work::Fetching(_)
+            | Work::Storing(_)
+            | Work::Pipeline(_)
+            | Work::Leaving
+            | Work::Answer(_) => self.commands.put(place, pending),
         }
     }
 

@@ -14,9 +14,9 @@ use verbline_nvme::property::{self, Property};
 use verbline_nvme::{Command, Sgl, Status, opcode};
 use verbline_store::{Disk, Faults, FaultyStore};
 
-const NSID: u32 = 3;
-const BLOCK: usize = 512;
-const BLOCKS: u64 = 32;
+pub(crate) const NSID: u32 = 3;
+pub(crate) const BLOCK: usize = 512;
+pub(crate) const BLOCKS: u64 = 32;
 /// Commands that the host sends at once.
 const AT_ONCE: usize = 6;
 
@@ -64,27 +64,32 @@ enum Asked {
 const READS_AT: usize = 32 << 10;
 
 /// A target over the disk, and a host with an I/O queue.
-struct Served {
+pub(crate) struct Served {
     running: Running,
-    host: Host,
+    pub(crate) host: Host,
     admin: usize,
-    io: usize,
+    pub(crate) io: usize,
 }
 
-fn serve(port: u16, disk: &Disk) -> Served {
+pub(crate) fn serve(port: u16, disk: &Disk) -> Served {
+    serve_with(port, "", disk).0
+}
+
+/// Like [`serve`], with more of a plan. Returns the app as well, for a plan that is read again.
+pub(crate) fn serve_with(port: u16, more: &str, disk: &Disk) -> (Served, NvmeTarget) {
     let bytes = BLOCKS * BLOCK as u64;
     let namespace = format!("[nvme.namespace.{NSID}]\nnull_bytes = {bytes}\nblock_bytes = {BLOCK}\n");
     let disk = disk.clone();
     let app = NvmeTarget::default().with_store(NSID, move |depth| FaultyStore::over(&disk, depth));
-    let running = start_app(&plan(port, &namespace), &app);
+    let running = start_app(&(plan(port, &namespace) + more), &app);
     let mut host = Host::new(port);
     let (admin, io) = host.queues();
-    Served { running, host, admin, io }
+    (Served { running, host, admin, io }, app)
 }
 
 impl Served {
     /// Reads every block. Returns the write that each holds, or the block that holds two.
-    fn read_all(&mut self) -> Result<Vec<u64>, String> {
+    pub(crate) fn read_all(&mut self) -> Result<Vec<u64>, String> {
         let per_read = 16;
         let mut numbers = Vec::new();
         for slba in (0..BLOCKS).step_by(per_read) {
@@ -230,7 +235,7 @@ fn workload(port: u16, faults: Faults, seed: u64) -> Option<String> {
     None
 }
 
-fn ended(mut served: Served, found: Option<String>) -> Option<String> {
+pub(crate) fn ended(mut served: Served, found: Option<String>) -> Option<String> {
     served.host.vanish();
     end(served.running);
     found
@@ -263,7 +268,7 @@ fn assert_durable_after(port: u16, faults: Faults, seed: u64, then: impl FnOnce(
 impl Served {
     /// A command for the first eight blocks, with these bits in its dword 12.
     #[track_caller]
-    fn of_eight(&mut self, opcode: u8, bits: u32) {
+    pub(crate) fn of_eight(&mut self, opcode: u8, bits: u32) {
         let sgl = if opcode == opcode::io::VERIFY { Sgl::NONE } else { self.host.keyed(0, 8 * BLOCK as u32) };
         let mut dwords = ReadWrite { slba: 0, blocks: 8 }.dwords();
         dwords[2] |= bits;
@@ -272,7 +277,7 @@ impl Served {
     }
 
     /// Shuts the controller down. Returns the status, and the shutdown's progress in CSTS.
-    fn shut_down(&mut self) -> (Status, u32) {
+    pub(crate) fn shut_down(&mut self) -> (Status, u32) {
         let [cc, csts] = [property::CC, property::CSTS].map(|offset| Property { offset, is_wide: false });
         let answer = self.host.ask(self.admin, &cc.set(0, SHUT_DOWN));
         (answer.status, self.host.ask(self.admin, &csts.get(0)).result as u32 & property::CSTS_SHUTDOWN)

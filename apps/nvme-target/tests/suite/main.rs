@@ -25,6 +25,7 @@ mod pieces;
 mod pipelined;
 mod places;
 mod protection;
+mod removals;
 mod service;
 mod several;
 mod slow_ends;
