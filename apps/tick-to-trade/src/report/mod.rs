@@ -155,6 +155,7 @@ fn orders(strategy: &StrategyTally, outcome: &mut Outcome) {
         "strategy".into(),
         json!({ "updates": strategy.updates, "crossed": strategy.crossed,
                 "intents": strategy.intents, "orders_sent": strategy.orders, "reports": strategy.reports,
+                "reports_unmatched": strategy.unmatched,
                 "unsent": strategy.unsent, "refused": by_reason, "filled": strategy.filled,
                 "cancelled": strategy.cancelled }),
     );
@@ -177,6 +178,12 @@ fn orders(strategy: &StrategyTally, outcome: &mut Outcome) {
             "         {} without a report: whether the exchange filled them is unknown",
             count(unanswered)
         );
+    }
+    if strategy.unmatched > 0 {
+        outcome.failures.push(format!(
+            "{} reports of the exchange match no open order, and changed no position; compare positions with it",
+            count(strategy.unmatched)
+        ));
     }
     if strategy.crossed > 0 {
         let _ = writeln!(

@@ -5,10 +5,12 @@
 //! in the unit of the feed; quantities are shares or contracts.
 
 mod gate;
+mod open_orders;
 mod order;
 mod trigger;
 
 pub use gate::{Refusal, RiskCounts, RiskGate, RiskSpec};
+pub use open_orders::{OpenOrders, Unmatched};
 pub use order::{ORDER_LEN_BYTES, OrderError, OrderTemplate, OrderView};
 pub use trigger::{Quote, Top, Trigger, TriggerSpec};
 

@@ -1,13 +1,14 @@
 //! The trader's strategy: looks at changed best levels, asks the risk gate, and turns the packet
 //! into the order.
 
+use verbline::plan::{Asked, Needs};
 use verbline::prelude::*;
 
 use super::settings::{self, INSTRUMENTS_MAX};
 use super::tally::{Home, StrategyTally, Tally};
 use super::update::{UPDATE_LEN_BYTES, Update};
 use super::wire::{ExecutionReport, TIMING_LEN_BYTES, Timing};
-use crate::risk::{ORDER_LEN_BYTES, OrderIntent, OrderTemplate, RiskGate, Trigger};
+use crate::risk::{ORDER_LEN_BYTES, OpenOrders, OrderIntent, OrderTemplate, RiskGate, Trigger};
 
 const ORDER: OutId = OutId(0);
 const DROPS: &[&str] = &["malformed", "no_room"];
@@ -18,9 +19,6 @@ const NO_ROOM: DropReason = DropReason::Stage(1);
 /// The sender of the orders.
 const FIRM: [u8; 4] = *b"VRBL";
 
-/// Bits of an order id that hold the instrument, so that a report is matched without a table.
-const INSTRUMENT_BITS: u32 = 16;
-
 pub(super) fn register(registry: &mut Registry, tally: &Tally) {
     let home = tally.clone();
     let spec = StageSpec {
@@ -29,25 +27,28 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
         summary: "trigger, risk limits, preformatted orders",
         ..StageSpec::default()
     };
-    registry.stage("strategy", spec, move |stage| {
+    let make = move |stage: &StageContext<'_>| -> Result<Box<dyn Stage>, StageError> {
         let gate = RiskGate::new(settings::risk(stage)?);
         Ok(Box::new(Strategy {
             trigger: Trigger::new(settings::trigger(stage)?),
             gate,
             templates: vec![None; usize::from(INSTRUMENTS_MAX)].into_boxed_slice(),
-            orders: 0,
+            open: OpenOrders::new(),
             sent: stage.counter("orders"),
             tally: StrategyTally::default(),
             home: home.home(stage),
         }))
-    });
+    };
+    let needs =
+        |_: &Asked<'_>| Needs { memory_bytes: vec![("open orders", OpenOrders::MEMORY_BYTES)], ..Needs::default() };
+    registry.stage("strategy", spec, make).needs("strategy", needs);
 }
 
 struct Strategy {
     trigger: Trigger,
     gate: RiskGate,
     templates: Box<[Option<OrderTemplate>]>,
-    orders: u64,
+    open: OpenOrders,
     sent: Counter,
     tally: StrategyTally,
     home: Home,
@@ -95,7 +96,8 @@ impl Strategy {
             }
         }
         let Some((update, intent)) = wanted else { return };
-        let is_sent = match self.write(&mut packet, &update, &intent, out.fresh_ns()) {
+        let id = self.open.open(&intent);
+        let is_sent = match id.is_some_and(|id| self.write(&mut packet, &update, &intent, id, out.fresh_ns())) {
             true => out.send(ORDER, packet),
             false => {
                 out.drop(packet, NO_ROOM);
@@ -110,6 +112,7 @@ impl Strategy {
         } else {
             // No report will come: release the gate's reservation.
             self.tally.unsent += 1;
+            id.into_iter().for_each(|id| self.open.take_back(id));
             self.gate.closed(intent.instrument, intent.side, intent.quantity);
         }
     }
@@ -118,11 +121,9 @@ impl Strategy {
     /// too short.
     #[inline]
     #[must_use]
-    fn write(&mut self, packet: &mut Packet, update: &Update, intent: &OrderIntent, decided_ns: u64) -> bool {
+    fn write(&mut self, packet: &mut Packet, update: &Update, intent: &OrderIntent, id: u64, decided_ns: u64) -> bool {
         let Some(slot) = self.templates.get_mut(usize::from(intent.instrument)) else { return false };
         let template = slot.get_or_insert_with(|| OrderTemplate::new(update.number, update.symbol, FIRM));
-        self.orders += 1;
-        let id = self.orders << INSTRUMENT_BITS | u64::from(intent.instrument);
         let timing = Timing { received_ns: packet.timestamp(), decided_ns };
         packet.reset();
         packet.set_len(ORDER_LEN_BYTES + TIMING_LEN_BYTES)
@@ -133,9 +134,22 @@ impl Strategy {
             })
     }
 
+    /// Settles an order by a report, or a part of it. A report that came before, or is of no order
+    /// of ours, changes no position.
     fn settle(&mut self, report: ExecutionReport) {
-        let instrument = report.order_id as u16;
-        self.tally.reports += 1;
+        let quantity = u64::from(report.filled) + u64::from(report.cancelled);
+        let (instrument, is_over) = match self.open.settle(report.order_id, report.side, quantity) {
+            Ok(settled) => settled,
+            Err(unmatched) => {
+                // The first alone: the exchange must not fill the log.
+                if self.tally.unmatched == 0 {
+                    tracing::warn!(filled = report.filled, cancelled = report.cancelled, "{unmatched}");
+                }
+                self.tally.unmatched += 1;
+                return;
+            }
+        };
+        self.tally.reports += u64::from(is_over);
         if report.filled > 0 {
             self.tally.filled += 1;
             self.gate.filled(instrument, report.side, report.filled);
@@ -154,3 +168,6 @@ impl Drop for Strategy {
         self.home.leave(|all, stage| _ = all.strategies.insert(stage, tally));
     }
 }
+
+#[cfg(test)]
+mod tests;

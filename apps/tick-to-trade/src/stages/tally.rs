@@ -187,8 +187,10 @@ pub struct StrategyTally {
     pub orders: u64,
     /// Orders not sent: the packet went to another order, or there was no room.
     pub unsent: u64,
-    /// Reports of the exchange, one for each order received.
+    /// Orders that reports of the exchange have settled, each in whole.
     pub reports: u64,
+    /// Reports that match no open order, or exceed what is left of it: no position has them.
+    pub unmatched: u64,
     /// Orders filled, in part or whole.
     pub filled: u64,
     /// Orders cancelled, in part or whole.
