@@ -26,6 +26,7 @@ pub struct Unmatched {
 pub struct OpenOrders {
     places: Box<[Place]>,
     last: u64,
+    open: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -45,7 +46,7 @@ impl Default for OpenOrders {
 impl OpenOrders {
     /// Allocates the places.
     pub fn new() -> Self {
-        Self { places: vec![Place { id: 0, side: Side::Buy, left: 0 }; OPEN_MAX].into_boxed_slice(), last: 0 }
+        Self { places: vec![Place { id: 0, side: Side::Buy, left: 0 }; OPEN_MAX].into_boxed_slice(), last: 0, open: 0 }
     }
 
     /// Memory that [`OpenOrders::new`] allocates, in bytes.
@@ -61,6 +62,7 @@ impl OpenOrders {
             if place.id == 0 {
                 let id = self.last << INSTRUMENT_BITS | u64::from(order.instrument);
                 *place = Place { id, side: order.side, left: order.quantity };
+                self.open += 1;
                 return Some(id);
             }
         }
@@ -73,6 +75,7 @@ impl OpenOrders {
         let place = self.place(id);
         if place.id == id {
             place.id = 0;
+            self.open -= 1;
         }
     }
 
@@ -88,8 +91,14 @@ impl OpenOrders {
         place.left = left as u32;
         if left == 0 {
             place.id = 0;
+            self.open -= 1;
         }
         Ok((id as u16, left == 0))
+    }
+
+    /// Whether every order is settled.
+    pub fn is_empty(&self) -> bool {
+        self.open == 0
     }
 
     fn place(&mut self, id: u64) -> &mut Place {
@@ -120,7 +129,10 @@ mod tests {
         }
         assert_eq!(open.settle(id, Side::Sell, 3), Ok((9, true)));
         assert_eq!(open.settle(id, Side::Sell, 0), Err(Unmatched { id }), "it is settled");
+        assert!(!open.is_empty());
         open.take_back(other);
+        open.take_back(other);
+        assert!(open.is_empty());
         assert_eq!(open.settle(other, Side::Sell, 5), Err(Unmatched { id: other }));
     }
 

@@ -1,6 +1,8 @@
 //! The trader's strategy: looks at changed best levels, asks the risk gate, and turns the packet
 //! into the order.
 
+use std::time::{Duration, Instant};
+
 use verbline::plan::{Asked, Needs};
 use verbline::prelude::*;
 
@@ -19,6 +21,9 @@ const NO_ROOM: DropReason = DropReason::Stage(1);
 /// The sender of the orders.
 const FIRM: [u8; 4] = *b"VRBL";
 
+/// How long the drain waits for reports: an order that was lost gets none.
+const REPORTS_WITHIN: Duration = Duration::from_secs(1);
+
 pub(super) fn register(registry: &mut Registry, tally: &Tally) {
     let home = tally.clone();
     let spec = StageSpec {
@@ -34,6 +39,7 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
             gate,
             templates: vec![None; usize::from(INSTRUMENTS_MAX)].into_boxed_slice(),
             open: OpenOrders::new(),
+            stopped_at: None,
             sent: stage.counter("orders"),
             tally: StrategyTally::default(),
             home: home.home(stage),
@@ -49,6 +55,8 @@ struct Strategy {
     gate: RiskGate,
     templates: Box<[Option<OrderTemplate>]>,
     open: OpenOrders,
+    /// No order is sent from then on.
+    stopped_at: Option<Instant>,
     sent: Counter,
     tally: StrategyTally,
     home: Home,
@@ -63,6 +71,14 @@ impl Stage for Strategy {
             }
             self.consider(packet, out);
         }
+    }
+
+    fn stop(&mut self, _: &mut Outputs<'_>) {
+        self.stopped_at = Some(Instant::now());
+    }
+
+    fn awaits_packets(&self) -> bool {
+        !self.open.is_empty() && self.stopped_at.is_some_and(|stopped_at| stopped_at.elapsed() < REPORTS_WITHIN)
     }
 }
 
@@ -79,6 +95,9 @@ impl Strategy {
         for update in updates.iter().map(Update::from_bytes) {
             self.tally.updates += 1;
             self.tally.crossed += u64::from(update.top.is_crossed());
+            if self.stopped_at.is_some() {
+                continue;
+            }
             if update.reset {
                 self.trigger.reset(update.instrument);
                 // The feed may have begun anew, and the index be that of another instrument.

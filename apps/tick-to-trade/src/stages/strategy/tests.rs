@@ -100,6 +100,23 @@ fn a_report_settles_an_order_once() {
     assert!(failure.contains("5 reports of the exchange match no open order"), "{failure}");
 }
 
+/// Regression: a stopped trader sent orders until the drain was over, which waited for no report.
+#[test]
+fn a_stopped_strategy_sends_no_order_and_waits_for_its_reports() {
+    let mut rig = Rig::new();
+    let order = rig.order(Side::Buy).expect("an order");
+    rig.strategy.stop();
+    assert!(rig.strategy.awaits_packets(), "the report");
+    rig.report(ExecutionReport { filled: 60, ..order });
+    assert!(rig.strategy.awaits_packets(), "the rest of it");
+    assert_eq!(rig.order(Side::Sell), None, "the run is stopped");
+    rig.report(ExecutionReport { filled: 0, cancelled: 40, ..order });
+    assert!(!rig.strategy.awaits_packets());
+    let (failures, strategy) = rig.end();
+    assert_eq!((&strategy["orders_sent"], &strategy["reports"]), (&1.into(), &1.into()), "{strategy}");
+    assert_eq!(failures, [""; 0]);
+}
+
 /// An order may be filled in parts, each with a report, and the rest of it be cancelled.
 #[test]
 fn an_order_is_settled_by_several_reports() {
