@@ -171,6 +171,13 @@ impl Target {
                 admin.features[usize::from(feature::NUMBER_OF_QUEUES)] = granted.to_dword();
                 return Ok(AdminAnswer::Result(granted.to_dword().into()));
             }
+            feature::POWER_MANAGEMENT if value & feature::POWER_STATE != 0 => {
+                return Err(Status::INVALID_FIELD.do_not_retry());
+            }
+            // Blocks that were given back read as zeros, and never fail.
+            feature::ERROR_RECOVERY if value & feature::DEALLOCATED_FAIL != 0 => {
+                return Err(Status::INVALID_FIELD.do_not_retry());
+            }
             // There is no write cache to turn off.
             feature::VOLATILE_WRITE_CACHE => return Err(Status::FEATURE_NOT_CHANGEABLE.do_not_retry()),
             kept @ (feature::ARBITRATION

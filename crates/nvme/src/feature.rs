@@ -4,10 +4,14 @@
 pub const ARBITRATION: u8 = 0x01;
 /// Power Management.
 pub const POWER_MANAGEMENT: u8 = 0x02;
+/// Power Management: the number of the power state. Every controller has state 0.
+pub const POWER_STATE: u32 = 0x1F;
 /// Temperature Threshold.
 pub const TEMPERATURE_THRESHOLD: u8 = 0x04;
 /// Error Recovery.
 pub const ERROR_RECOVERY: u8 = 0x05;
+/// Error Recovery: reads of deallocated blocks fail (DULBE).
+pub const DEALLOCATED_FAIL: u32 = 1 << 16;
 /// Volatile Write Cache.
 pub const VOLATILE_WRITE_CACHE: u8 = 0x06;
 /// Number of Queues.

@@ -80,6 +80,25 @@ fn a_host_is_not_silent_while_its_reset_is_in_progress() {
     end(running);
 }
 
+/// Regression: a host was told that it had another power state, and errors for blocks that were
+/// given back.
+#[test]
+fn features_that_a_controller_lacks_can_not_be_set() {
+    let running = start_app(&plan(7996, ""), &NvmeTarget::default());
+    let mut host = Host::new(7996);
+    let (admin, _) = host.controller();
+    let feature =
+        |opcode, number: u8, value| Command::new(opcode, 0, Sgl::NONE).with([number.into(), value, 0, 0, 0, 0]);
+    let lacks = [(feature::POWER_MANAGEMENT, 1, 1 << 5), (feature::ERROR_RECOVERY, 1 << 16, 7)];
+    for (number, wrong, right) in lacks {
+        let answer = host.ask(admin, &feature(opcode::admin::SET_FEATURES, number, wrong));
+        assert!(answer.status.is(Status::INVALID_FIELD) && answer.status.is_final(), "{number:#x}: {answer:?}");
+        assert!(host.ask(admin, &feature(opcode::admin::SET_FEATURES, number, right)).status.is_success());
+        assert_eq!(host.ask(admin, &feature(opcode::admin::GET_FEATURES, number, 0)).result, u64::from(right));
+    }
+    end(running);
+}
+
 /// Regression: features outlived a reset, so that a host was told of events that it had not asked
 /// for since.
 #[test]
