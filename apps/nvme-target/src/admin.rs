@@ -35,6 +35,7 @@ impl Target {
             return self.refuse_unless_over(at, capsule, &command, status, out);
         }
         let is_discovery = controller.kind == ControllerType::Discovery;
+        self.heard(at);
         let outcome = match command.opcode {
             opcode::admin::IDENTIFY => self.identify(at, &command, out),
             opcode::admin::GET_LOG_PAGE => self.log_page(at, &command, out),

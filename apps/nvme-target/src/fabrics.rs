@@ -24,6 +24,7 @@ impl Target {
         let is_connected = queue.is_some_and(|queue| queue.controller.is_some());
         let is_locked = queue.is_some_and(Queue::is_locked);
         let kind = command.nsid as u8;
+        self.heard(at);
         let answer = match (kind, is_connected) {
             (opcode::fabrics::CONNECT, false) => return self.connect(at, command, capsule, out),
             (opcode::fabrics::CONNECT, true) | (_, false) => Err(Status::SEQUENCE_ERROR.do_not_retry()),

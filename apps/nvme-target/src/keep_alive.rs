@@ -8,8 +8,13 @@
 //! specification, "Keep Alive").
 
 use verbline::prelude::*;
+use verbline_nvme::identify::ControllerType;
 
 use crate::stage::Target;
+
+/// How long the host of a discovery controller without a time-out may send no command: two minutes
+/// (NVMe base specification, "Discovery Controller"). It may have vanished without a word.
+const DISCOVERY_MS: u32 = 120_000;
 
 impl Target {
     /// Sets the keep-alive time-out of a controller; 0 for none.
@@ -28,24 +33,38 @@ impl Target {
         }
     }
 
+    /// Called with each command of an admin queue: any keeps a discovery controller that has no
+    /// time-out.
+    pub(crate) fn heard(&mut self, at: u16) {
+        let admin = self.queues.get(at).and_then(|queue| queue.admin.as_ref());
+        if admin.is_some_and(|admin| admin.kato_ms == 0) {
+            self.keep_alive(at);
+        }
+    }
+
     /// Ends the controllers whose hosts were silent for too long at the last look: commands that
     /// came since are read first.
     pub(crate) fn end_silent(&mut self, out: &mut Outputs<'_>) {
         let now_ns = self.attended.ns();
         for at in self.queues.places() {
             let Some(queue) = self.queues.get_mut(at).filter(|queue| queue.is_open) else { continue };
-            let Some(admin) = queue.admin.as_mut().filter(|admin| admin.kato_ms > 0) else { continue };
+            let Some(admin) = queue.admin.as_mut() else { continue };
             let Some(controller) = queue.controller.as_ref().filter(|controller| !controller.is_over()) else {
                 continue;
+            };
+            let within_ms = match (admin.kato_ms, controller.kind) {
+                (0, ControllerType::Io) => continue,
+                (0, ControllerType::Discovery) => DISCOVERY_MS,
+                (kato_ms, _) => kato_ms,
             };
             let is_resetting = || controller.is_disabled() && self.shared.has_queues(controller);
             if controller.is_shutting_down() || is_resetting() {
                 admin.last_seen_ns = now_ns;
                 continue;
             }
-            if now_ns - admin.last_seen_ns > u64::from(admin.kato_ms) * 1_000_000 {
-                let (cntlid, kato_ms) = (controller.cntlid, admin.kato_ms);
-                tracing::warn!(host = %controller.host, cntlid, kato_ms, "a host is silent, and is disconnected");
+            if now_ns - admin.last_seen_ns > u64::from(within_ms) * 1_000_000 {
+                let cntlid = controller.cntlid;
+                tracing::warn!(host = %controller.host, cntlid, within_ms, "a host is silent, and is disconnected");
                 controller.end();
                 self.counters.keep_alive_expired.add(1);
                 out.close(queue.connection);

@@ -1,14 +1,19 @@
 //! Facts for hosts that have no namespace yet: the subsystem's addresses, and a controller's
 //! description of itself.
 
-use crate::common::{CONNECT, Host, SUBSYSTEM, end, plan, start, target};
-use verbline::engine::Running;
-use verbline_nvme::connect::CNTLID_ANY;
+use std::time::Duration;
+
+use crate::common::{CONNECT, Host, SUBSYSTEM, end, load, plan, start, target};
+use nvme_target::NvmeTarget;
+use verbline::engine::{ConnectionPeer, Running};
+use verbline::testing::StageTest;
+use verbline_nvme::cm::Request;
+use verbline_nvme::connect::{CNTLID_ANY, Connect, ConnectData, DATA_BYTES};
 use verbline_nvme::discovery::{DiscoveryEntry, read_head};
 use verbline_nvme::identify::cns;
 use verbline_nvme::log::LogRequest;
 use verbline_nvme::property::{self, Property};
-use verbline_nvme::{Command, DISCOVERY_NQN, opcode};
+use verbline_nvme::{Command, DISCOVERY_NQN, Nqn, Sgl, opcode};
 
 fn log(host: &Host, id: u8, len: u32) -> Command {
     let asked = LogRequest { id, retain_event: true, offset: 0, len: len.into() };
@@ -90,4 +95,50 @@ fn names_need_not_begin_as_the_specification_says() {
     let answer = host.connect(admin, CONNECT, &data);
     assert!(answer.status.is_success(), "{answer:?}");
     end(running);
+}
+
+/// Regression: a discovery controller without a keep-alive time-out kept its connection for ever,
+/// if its host vanished without a word.
+#[test]
+fn a_discovery_controller_that_hears_nothing_for_two_minutes_ends() {
+    for (name, kato_ms, is_ended) in [(DISCOVERY_NQN, 0, true), (DISCOVERY_NQN, 400_000, false), (SUBSYSTEM, 0, false)]
+    {
+        let (registry, plan) = load(&NvmeTarget::default(), &plan(7997, ""));
+        let mut target = StageTest::open(&plan, &registry, "target").unwrap_or_else(|error| panic!("{error}"));
+        let asked = Request { qid: 0, recv_depth: 16, send_depth_less_one: 15, cntlid: 0 };
+        let [address, local] = [[192, 0, 2, 1], [192, 0, 2, 2]].map(|ip| (ip, 4791).into());
+        let peer = ConnectionPeer { address, local, private_data: asked.to_bytes().into(), tag: 0 };
+        let connection = target.connect_as("hosts", peer);
+        let say = |target: &mut StageTest, bytes: &[u8]| {
+            let capsule = target.packet_over(connection, bytes);
+            target.process([capsule]);
+            let mut answers = 0;
+            target.complete("host", |_| {
+                answers += 1;
+                Ok(())
+            });
+            assert_eq!(answers, 1, "{name}");
+        };
+        let nqn = |text| Nqn::new(text).expect("a name");
+        let data = ConnectData { host_id: [7; 16], cntlid: CNTLID_ANY, subsystem: nqn(name), host: nqn("nqn.x:host") };
+        let sgl = Sgl::InCapsule { offset: 0, len: DATA_BYTES as u32 };
+        let connect = Connect { sqsize: 15, kato_ms, ..CONNECT }.command(1, sgl);
+        say(&mut target, &[&connect.to_bytes()[..], &data.to_bytes()].concat());
+        let cc = Property { offset: property::CC, is_wide: false };
+        say(&mut target, &cc.set(2, property::CC_USUAL.into()).to_bytes());
+        let ended = |target: &StageTest| {
+            let report = target.report();
+            report.stage("target").and_then(|stage| stage.counter("keep_alive_expired"))
+        };
+        // Any command counts, as there is no time-out for Keep Alive to keep.
+        for command in [cc.get(3), Command::new(opcode::admin::GET_FEATURES, 4, Sgl::NONE)] {
+            target.advance(Duration::from_secs(110));
+            assert_eq!(ended(&target), Some(0), "{name}, {kato_ms} ms");
+            say(&mut target, &command.to_bytes());
+        }
+        target.advance(Duration::from_secs(119));
+        assert_eq!(ended(&target), Some(0), "{name}, {kato_ms} ms");
+        target.advance(Duration::from_secs(2));
+        assert_eq!(ended(&target), Some(is_ended.into()), "{name}, {kato_ms} ms");
+    }
 }
