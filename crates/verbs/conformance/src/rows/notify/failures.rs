@@ -55,7 +55,7 @@ fn flushed_send(rig: &Rig, transport: Transport) -> Outcome {
     channel.wait_soon(&pair.a.scq)
 }
 
-fn failed_send(rig: &Rig, transport: Transport) -> Outcome {
+pub(super) fn failed_send(rig: &Rig, transport: Transport) -> Outcome {
     let (channel, pair) = wired(rig, transport)?;
     pair.a.scq.arm(Notify::Solicited)?;
     pair.a.qp.send(failing(&pair, 1))?;

@@ -2,9 +2,10 @@
 //! failure.
 
 use super::super::common::*;
+use super::failures::failed_send;
 use super::wired::{each, leave_one, wired};
-use crate::check::{During, Outcome, ensure, same};
-use crate::rig::{Cap, Notify, Op, Recv, Rig, Status, Transport};
+use crate::check::{During, Outcome, ensure};
+use crate::rig::{Cap, Notify, Op, Recv, Rig, Transport};
 use crate::suite::Row;
 
 pub(super) fn rows() -> Vec<Row> {
@@ -41,7 +42,7 @@ pub(super) fn rows() -> Vec<Row> {
         row(
             "notify/failed-send-counts-as-solicited",
             "An unsuccessful send completion raises a solicited event",
-            failed_send_counts_as_solicited,
+            |rig: &Rig| failed_send(rig, RC),
         )
         .rxe(no_send_error.0, no_send_error.1, no_send_error.2),
         row(
@@ -97,14 +98,6 @@ pub(super) fn rows() -> Vec<Row> {
         ),
     ]);
     rows
-}
-
-fn failed_send_counts_as_solicited(rig: &Rig) -> Outcome {
-    let (channel, pair) = wired(rig, RC)?;
-    pair.a.scq.arm(Notify::Solicited)?;
-    pair.a.qp.send(failing(&pair, 1))?;
-    same("the completion", pair.a.scq.wait_one()?.status, Status::LOC_PROT_ERR)?;
-    channel.wait_soon(&pair.a.scq)
 }
 
 fn failed_receive_counts_as_solicited(rig: &Rig) -> Outcome {
