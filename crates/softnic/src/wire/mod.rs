@@ -52,7 +52,7 @@ pub use connection::{Asked, Exchange, Listening};
 pub use counters::{LinkCounters, QpIncidents};
 pub use device_wire::Wire;
 pub use management::{News, Terms};
-pub use verbline_roce::cm::PortSpace;
+pub use verbline_roce::cm::{PortSpace, reason};
 pub use verbline_roce::transport::{Counters, Discard, Incidents};
 
 use std::net::{IpAddr, Ipv6Addr};

@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, Weak};
 
-use verbline_softnic::wire::{self as softnic, Asked, Listening, PortSpace, Wire};
+use verbline_softnic::wire::{self as softnic, Asked, Listening, PortSpace, Wire, reason};
 
 pub(super) use self::home::Home;
 pub(super) use self::home::PORT;
@@ -32,9 +32,6 @@ use crate::qp::attr::{InitSpec, RtrSpec, RtsSpec};
 
 /// Ports to try for a listener, one after another, while other processes hold them.
 const PICKS_MAX: usize = 256;
-/// The code of an application's rejection (InfiniBand Architecture Specification, table 117:
-/// "consumer reject").
-const CONSUMER_REJECT: i32 = 28;
 
 #[derive(Debug)]
 pub(super) struct Route {
@@ -180,7 +177,7 @@ impl Connecting {
             State::Accepted(offer) => Some(Ok(offer.clone())),
             State::Rejected(private_data) => Some(Err(ConnectionError::Rejected {
                 address: self.address,
-                code: CONSUMER_REJECT,
+                code: reason::CONSUMER.into(),
                 private_data: private_data.clone(),
             })),
             State::Established | State::Ended => {

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 
-use verbline_softnic::wire::{self, Asked, Exchange, News, QpIncidents, Terms, Wire};
+use verbline_softnic::wire::{self, Asked, Exchange, News, QpIncidents, Terms, Wire, reason};
 
 use super::options::Ends;
 use super::soft::{Hall, Home, PORTS, Port, ReadDepths, bring_to_init, bring_up, space_of};
@@ -18,13 +18,6 @@ use crate::device::attr::Mtu;
 use crate::device::gid::{Endpoint, Gid};
 use crate::errno::{Errno, VerbError};
 use crate::qp::QueuePair;
-
-/// Reasons for rejecting a request or a reply (InfiniBand Architecture Specification, table 117).
-mod reason {
-    pub(super) const INVALID_SERVICE: u16 = 8;
-    pub(super) const INVALID_MTU: u16 = 26;
-    pub(super) const CONSUMER: u16 = 28;
-}
 
 /// The progress of a connection, as one side knows it.
 #[derive(Debug)]
