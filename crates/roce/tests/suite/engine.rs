@@ -247,6 +247,19 @@ fn an_answer_leaves_before_the_acknowledgement_whatever_was_sent_before() {
     engine.add(qp).expect("a free number");
     for id in 0..4 {
         let sges = [Sge { addr: local.1, len: 8, key: local.0 }];
+        // One alone leaves before.
+        a.receive(id, 8);
+        let data = Data::Memory(&sges);
+        let request = SendRequest { id, operation, data, signaled: true, solicited: false, fence: false };
+        engine.post_send(QPNS[1], &request).expect("there").expect("room");
+        let sent = engine.transmit(0, &mut memory, &mut out, 0).expect("a message");
+        a.take(0, &Datagram { route: sent.route, bytes: out[..sent.len].to_vec() }).expect("taken");
+        for datagram in a.all(0) {
+            let arrival = Arrival { route: datagram.route, icrc: Icrc::IpId(0) };
+            engine.receive(0, arrival, &datagram.bytes, &mut memory);
+        }
+        a.completions();
+        while engine.poll().is_some() {}
         engine.post_receive(QPNS[1], id, &sges).expect("there").expect("room");
         a.receive(id, 8);
         a.send(id, operation, 8);
@@ -271,4 +284,27 @@ fn an_answer_leaves_before_the_acknowledgement_whatever_was_sent_before() {
         a.completions();
         while engine.poll().is_some() {}
     }
+}
+
+/// Neither half of a queue pair waits for the other's last datagram.
+#[test]
+fn an_acknowledgement_leaves_between_the_packets_of_a_message() {
+    let Pair { mut a, b } = Pair::rc(Retries::default(), RIGHTS);
+    let Half { qp, mut memory, local, .. } = b;
+    let (mut engine, mut out, operation) = (Engine::new(), vec![0; 4096], Operation::Send(SendEnd::Plain));
+    engine.add(qp).expect("a free number");
+    let sges = [Sge { addr: local.1, len: 700, key: local.0 }];
+    engine.post_receive(QPNS[1], 1, &sges).expect("there").expect("room");
+    a.send(1, operation, 8);
+    let sent = a.next(0).expect("a message");
+    let arrival = Arrival { route: sent.route, icrc: Icrc::IpId(0) };
+    engine.receive(0, arrival, &sent.bytes, &mut memory);
+    let data = Data::Memory(&sges);
+    let request = SendRequest { id: 1, operation, data, signaled: true, solicited: false, fence: false };
+    engine.post_send(QPNS[1], &request).expect("there").expect("room");
+    let mut answers = Vec::new();
+    while let Some(sent) = engine.transmit(0, &mut memory, &mut out, 0) {
+        answers.push(said(&Datagram { route: sent.route, bytes: out[..sent.len].to_vec() }));
+    }
+    assert_eq!(answers, [None, Some(Syndrome::ACK), None, None]);
 }

@@ -39,6 +39,7 @@ fn a_silent_peer_is_asked_and_answers_as_of_a_request_that_comes_again() {
         pair.b.take(now_ns, &asked[0]).expect("taken");
         let answers = pair.b.all(now_ns);
         let ports = [&asked[0], &answers[0]].map(|datagram| datagram.route.source_port);
+        assert!(asked[0].packet().bth.ack_request);
         assert_eq!(ports, [ROCE_PORT; 2], "firewalls let pass what comes from there");
         assert!(
             matches!(answers[..], [ref one] if matches!(one.segment(), Segment::Rc(Rc::Acknowledge(Syndrome { .. })))),

@@ -70,6 +70,34 @@ fn a_receive_without_memory_is_an_error_of_the_remote_operation() {
     assert_eq!(statuses(&mut pair.b), [(5, Status::LocalProtection)]);
 }
 
+/// Nor over an unreliable connection, whose peer isn't told.
+#[test]
+fn an_unreliable_receive_without_memory_fails_by_its_own_protection() {
+    let mut pair = Pair::uc();
+    pair.b.receive(5, 10);
+    pair.b.memory.regions[pair.b.local.0 as usize] = None;
+    pair.a.send(1, SEND, 10);
+    pair.settle(0);
+    assert_eq!(statuses(&mut pair.a), [(1, Status::Success)]);
+    assert_eq!((statuses(&mut pair.b), pair.b.qp.is_failed()), (vec![(5, Status::LocalProtection)], true));
+}
+
+/// A send without memory fails once those before it are done, even if it had memory by then.
+#[test]
+fn a_send_that_could_not_be_carried_out_is_not_tried_again() {
+    let mut pair = Pair::rc(Retries::default(), RIGHTS);
+    (5..=6).for_each(|id| pair.b.receive(id, 10));
+    (1..=2).for_each(|id| pair.a.send(id, SEND, 10));
+    let first = pair.a.next(0).expect("the first");
+    let memory = pair.a.memory.regions[pair.a.local.0 as usize].take();
+    assert_eq!(pair.a.all(0), []);
+    pair.a.memory.regions[pair.a.local.0 as usize] = memory;
+    assert_eq!(pair.a.all(0), []);
+    pair.b.take(0, &first).expect("taken");
+    pair.settle(0);
+    assert_eq!(statuses(&mut pair.a), [(1, Status::Success), (2, Status::LocalProtection)]);
+}
+
 /// A READ was taken, and its memory goes before the answer, or in its midst: its own packet is
 /// refused, whatever was taken behind it.
 #[test]

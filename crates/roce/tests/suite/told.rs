@@ -312,6 +312,19 @@ fn a_failed_queue_pair_opens_no_more() {
     assert_eq!(half.qp.start_sending(Sending::Uc(PSNS[0])), Err(OpenError::Failed));
 }
 
+/// Nor does one that is open already.
+#[test]
+fn a_queue_pair_begins_to_receive_and_to_send_once() {
+    let retries = Sending::Rc(PSNS[0], Retries::default());
+    for (mut pair, sending) in
+        [(pair(), retries), (Pair::uc(), Sending::Uc(PSNS[0])), (Pair::ud(), Sending::Ud(PSNS[0]))]
+    {
+        assert_eq!(pair.a.qp.start_sending(sending), Err(OpenError::Open));
+        assert_eq!(pair.a.qp.receive_from(Receiving::Uc(Half::peer_of(0))), Err(OpenError::Open));
+    }
+    assert_eq!(Pair::uc().a.qp.start_sending(retries), Err(OpenError::Transport));
+}
+
 /// Memory of a provider that has neither.
 struct Plain;
 

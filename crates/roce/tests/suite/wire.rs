@@ -22,6 +22,8 @@ fn the_icrc_of_a_card_is_right() {
     let frame = ip::read(&frame).expect("a frame");
     assert_eq!((frame.ip_id, frame.route.source_port, frame.route.traffic_class), (0x718C, 0, 0xC2));
     assert!(frame.is_intact());
+    let other = ip::Frame { ip_id: frame.ip_id ^ 1, ..frame };
+    assert!(!other.is_intact(), "the checksum covers the identification");
     assert_eq!(wire::read(frame.datagram), Err(Malformed::Opcode { opcode: 0x81 }));
 }
 
@@ -37,6 +39,19 @@ fn only_a_whole_datagram_to_the_port_of_roce_is_a_frame() {
     for (at, byte) in [(head - 6, 0), (head - 5, 0), (head - 3, 15), (head - 3, 17), (head - 3, 7)] {
         let mut other = frame.clone();
         other[at] = byte;
+        assert_eq!(ip::read(&other), None, "{at}");
+    }
+    // Options, a fragment, one that may be cut, another protocol, and a byte that is wrong. All but
+    // the last have the right checksum.
+    for (at, byte, is_summed) in [(0, 0x46, true), (7, 1, true), (6, 0, true), (9, 6, true), (8, 63, false)] {
+        let mut other = frame.clone();
+        other[at] = byte;
+        if is_summed {
+            other[10..12].fill(0);
+            let words = other[..20].chunks_exact(2).map(|pair| u64::from(u16::from_be_bytes([pair[0], pair[1]])));
+            let sum = !((words.sum::<u64>() % 0xFFFF) as u16);
+            other[10..12].copy_from_slice(&sum.to_be_bytes());
+        }
         assert_eq!(ip::read(&other), None, "{at}");
     }
 }
