@@ -32,9 +32,8 @@ impl Lcore {
         // Before the operation queues give up what they list.
         ports.iter().for_each(|port| port.count_stopped(&ctx.sinks));
         many.iter().for_each(|port| port.count_stopped(&ctx.sinks));
+        drop_stopped(&mut ctx.sinks);
         for sink in &mut ctx.sinks {
-            sink.stats.drops().add(DropReason::Stopped, sink.batch.len() as u64);
-            sink.batch.clear();
             if let SinkStats::Operations(queue) = &mut sink.stats {
                 let abandoned = queue.abandon();
                 queue.drops().add(DropReason::Stopped, abandoned as u64);
@@ -123,9 +122,9 @@ impl Lcore {
         Ok(())
     }
 
-    /// Takes the messages that came after the last turn, for [`Lcore::tear_down`] to count as
-    /// dropped: no stage is called any more. Returns true if there are any. Completions of
-    /// operations stay what they were: not back at their stage.
+    /// Takes the messages that came after the last turn, and counts them as dropped: no stage is
+    /// called any more. Returns true if there are any. Completions of operations stay what they
+    /// were: not back at their stage.
     fn has_come_late(&mut self) -> bool {
         let (mut left, mut any) = (self.wakes.depth_wc(), false);
         while left > 0 {
@@ -136,12 +135,13 @@ impl Lcore {
             let is_message = |one: &&Completion| one.kind() == WrKind::Recv && one.is_ok();
             for message in self.completions.iter().filter(is_message) {
                 complete_runs::<false>(std::slice::from_ref(message), &mut self.ports, &mut self.state);
-                any = true;
+                // One at a time: the input of a stage has room for a turn's.
+                any |= drop_stopped(&mut self.state.ctx.sinks) > 0;
             }
             self.completions.clear();
             left = left.saturating_sub(found);
         }
-        any && self.has_waiting()
+        any || self.state.many.iter().any(|port| port.early_waiting() > 0)
     }
 
     fn drain_ports(&mut self) {
@@ -197,4 +197,15 @@ impl Lcore {
     pub(super) fn awaits_completion(&self) -> bool {
         self.ports.iter().any(Port::awaits_completion) || self.state.many.iter().any(MultiPort::awaits_completion)
     }
+}
+
+/// Drops the packets that wait in sinks, and counts them. Returns their number.
+fn drop_stopped(sinks: &mut [Sink]) -> usize {
+    let drop_of = |sink: &mut Sink| {
+        let packets = sink.batch.len();
+        sink.stats.drops().add(DropReason::Stopped, packets as u64);
+        sink.batch.clear();
+        packets
+    };
+    sinks.iter_mut().map(drop_of).sum()
 }
