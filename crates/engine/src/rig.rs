@@ -25,6 +25,7 @@ use crate::control::run_control::{Control, Failing, LcoreInbox};
 use crate::errors::guarded::Guarded;
 use crate::idle::policy::Budget;
 use crate::idle::wake_set::{CqSource, WakeSet};
+use crate::lcore::drain::Drain;
 use crate::lcore::node::{Node, NodeSpec};
 use crate::lcore::poll_loop::{Lcore, LcoreParts};
 use crate::lcore::waits::WaitsFor;
@@ -130,7 +131,7 @@ impl Rig {
             name: "lcore".into(),
             cpu: 0,
             budget,
-            drain: Duration::from_secs(1),
+            drain: Drain::new(Duration::from_secs(1), false),
             unsolicited_wait: None,
             clock: self.time.clock(),
             nodes: vec![node],

@@ -1,6 +1,7 @@
 //! The poll loop of one lcore, its nodes (stages in their places) and its rings.
 
 pub(crate) mod completing;
+pub(crate) mod drain;
 mod in_order;
 mod late;
 pub(crate) mod node;

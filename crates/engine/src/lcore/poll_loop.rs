@@ -27,10 +27,10 @@ use verbline_plan::IdlePolicy;
 use verbline_verbs::Completions;
 
 use crate::control::notice::Notice;
-use crate::control::run_control::Failing;
-use crate::control::run_control::{Control, LcoreInbox, Phase, Word};
+use crate::control::run_control::{Control, Failing, LcoreInbox, Phase, Word};
 use crate::idle::policy::{Budget, Idle};
 use crate::idle::wake_set::WakeSet;
+use crate::lcore::drain::Drain;
 use crate::lcore::late::LateEvents;
 use crate::lcore::node::Node;
 use crate::lcore::rings::{Hold, PeerDoorbell, PollOrder, RingConsumer, RingProducer, update_holds};
@@ -55,7 +55,7 @@ pub(crate) struct LcoreParts {
     pub(crate) name: String,
     pub(crate) cpu: u32,
     pub(crate) budget: Budget,
-    pub(crate) drain: Duration,
+    pub(crate) drain: Drain,
     pub(crate) unsolicited_wait: Option<Duration>,
     pub(crate) clock: Clock,
     /// In topological order.
@@ -83,7 +83,7 @@ pub(crate) struct Lcore {
     /// The notices that are being handled; empty otherwise.
     pub(super) notices: Vec<Notice>,
     pub(super) index: usize,
-    pub(super) drain_ns: u64,
+    pub(super) drain: Drain,
     pub(super) idle: Idle,
     pub(super) state: LcoreState,
     pub(super) nodes: Vec<Node>,
@@ -153,7 +153,7 @@ impl Lcore {
             seen: Word::FIRST,
             notices: Control::inbox(),
             index: parts.index,
-            drain_ns: u64::try_from(parts.drain.as_nanos()).unwrap_or(u64::MAX),
+            drain: parts.drain,
             idle: Idle::new(parts.budget),
             state: LcoreState { ctx, many: parts.many, failing },
             ports,

@@ -59,7 +59,7 @@ impl Lcore {
     /// decides. After the drain budget is spent, control no longer waits for this lcore; if the run
     /// has failed, it ends.
     pub(super) fn drain(&mut self) -> io::Result<()> {
-        let until_ns = self.state.ctx.time.clock().now_ns().saturating_add(self.drain_ns);
+        let until_ns = self.state.ctx.time.clock().now_ns().saturating_add(self.drain.budget_ns);
         let mut is_stopped = self.stop_nodes(false);
         self.drain_ports();
         let control = Arc::clone(&self.control);
@@ -115,7 +115,8 @@ impl Lcore {
             }
         }
         is_left |= goes_on && !is_undelivered && self.has_undelivered();
-        is_left |= self.has_come_late();
+        let came_late = self.has_come_late();
+        is_left |= came_late && !self.drain.hears_others;
         if is_left {
             control.update(|progress| progress.left_late += 1);
         }

@@ -18,6 +18,7 @@ use crate::control::run_control::Control;
 use crate::errors::error::{EngineError, place};
 use crate::idle::policy::Budget;
 use crate::idle::wake_set::WakeSet;
+use crate::lcore::drain::Drain;
 use crate::lcore::node::{Node, NodeSpec};
 use crate::lcore::poll_loop::LcoreParts;
 use crate::lcore::rings::{Hold, PeerDoorbell, PollOrder, RingConsumer, RingProducer};
@@ -35,7 +36,7 @@ use crate::setup::datagrams::{datagrams, has_peers};
 use crate::setup::devices::{Devices, Pools};
 use crate::setup::multi_ports::{ManyPorts, every_of};
 use crate::setup::operations::{operation_ports, operation_queue, refused};
-use crate::setup::queue_pairs::QueuePairs;
+use crate::setup::queue_pairs::{QueuePairs, reaches_others};
 use crate::setup::rings::{Between, LaneEnds, RingEnds};
 use crate::setup::sinks::Sinks;
 use crate::setup::stages::StageAndFds;
@@ -100,7 +101,7 @@ impl LcoreBuilder<'_> {
             name: lcore.name.clone(),
             cpu: lcore.cpu,
             budget: self.budgets[lcore.id.index()],
-            drain: lcore.drain,
+            drain: Drain::new(lcore.drain, lcore.device.is_some_and(|device| reaches_others(&self.plan[device]))),
             unsolicited_wait: lcore.unsolicited_wait,
             clock: self.clock.clone(),
             nodes,

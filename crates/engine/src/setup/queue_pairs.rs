@@ -144,9 +144,13 @@ pub(super) fn listen(
     })
 }
 
+/// Whether a device reaches other processes.
+pub(super) fn reaches_others(device: &verbline_plan::Device) -> bool {
+    device.provider == verbline_plan::Provider::Kernel || device.address.is_some()
+}
+
 /// The local end of a port's connections.
 pub(super) fn local_port(plan: &Plan, port: &verbline_plan::Port, device: &Opened) -> LocalPort {
-    let declared = &plan[port.device];
     LocalPort {
         index: port.id.index(),
         name: port.name.clone(),
@@ -155,7 +159,7 @@ pub(super) fn local_port(plan: &Plan, port: &verbline_plan::Port, device: &Opene
         lcore_index: port.lcore.index(),
         timeout: port.connect_timeout,
         device: device.context.name().to_owned(),
-        reaches_others: declared.provider == verbline_plan::Provider::Kernel || declared.address.is_some(),
+        reaches_others: reaches_others(&plan[port.device]),
         init: init_spec(plan, port, device),
         options: SharedOptions::new(connect_options(plan, port, device)),
     }

@@ -29,8 +29,8 @@ pub struct Report {
     /// where the kernel doesn't tell.
     pub throttled_ns: Option<u64>,
     /// Whether everything in flight was delivered before the run ended: no lcore's drain budget ran
-    /// out before, nothing came after its last turn, and no stage awaited packets. True while
-    /// running.
+    /// out before, nothing of this run came after its last turn, and no stage awaited packets. True
+    /// while running.
     pub drained: bool,
     /// In the plan's order.
     pub lcores: Vec<LcoreReport>,

@@ -46,7 +46,7 @@ fn an_lcore_without_a_drain_that_hears_of_the_end_first_ends() {
     let (source, stage) = (Some(rig.source()), Box::new(Silent));
     let parts = Parts { budget, ports: vec![], sinks: vec![], stage, source, doorbell, burst: 4 };
     let (mut lcore, _) = rig.lcore(&control, parts);
-    lcore.drain_ns = 0;
+    lcore.drain.budget_ns = 0;
     control.advance(Phase::Draining);
     control.advance(Phase::Ending);
     let polls = Arc::new(AtomicUsize::new(0));
@@ -279,7 +279,7 @@ fn what_comes_after_an_lcore_has_drained_and_is_left_shows() {
     lcore.doorbells.push(PeerDoorbell { waker: verbline_ring::doorbell().unwrap().0, due: false });
     let stats = Shared::clone(&ring_stats);
     lcore.rings_out.push(RingProducer { producer, sink: 1, doorbell: 0, stats, displacer: None });
-    lcore.drain_ns = 0;
+    lcore.drain.budget_ns = 0;
     while lcore.run_turn() {}
     control.advance(Phase::Draining);
     let (ends, mut polls) = (Arc::clone(&control), 0);
@@ -316,7 +316,7 @@ fn a_late_send_that_nobody_has_acknowledged_shows() {
         let OnePort { mut lcore, control, qpn, port, stage } = one_port(&rig, true, [8, 8], Sends::Plain);
         lcore.nodes = vec![node(Box::new(HandsOn), stage, 1, false)];
         if comes == Comes::AfterItsDrain {
-            lcore.drain_ns = 0;
+            lcore.drain.budget_ns = 0;
         }
         while lcore.run_turn() {}
         control.advance(Phase::Draining);
@@ -341,5 +341,35 @@ fn a_late_send_that_nobody_has_acknowledged_shows() {
         lcore.tear_down(|stage, said| panic!("{stage}: {said}"));
         let figures = (port.tx_packets.value(), is_drained, port.drops.count(DropReason::Stopped));
         assert_eq!(figures, (1, arrives, u64::from(!arrives)), "{comes:?}, arrives: {arrives}");
+    }
+}
+
+/// A message comes behind the last turn. It is counted as dropped, and shows: unless its sender may
+/// be another process, which goes on. Regression: a trader that stopped under a feed of another
+/// process had not drained.
+#[test]
+fn a_message_behind_the_last_turn_shows_unless_other_processes_may_send() {
+    for hears_others in [false, true] {
+        let rig = Rig::new(8);
+        let OnePort { mut lcore, control, qpn, port, stage } = one_port(&rig, true, [8, 8], Sends::Plain);
+        lcore.nodes = vec![node(Box::new(HandsOn), stage, 1, false)];
+        lcore.drain.hears_others = hears_others;
+        while lcore.run_turn() {}
+        control.advance(Phase::Draining);
+        let (ends, mut polls) = (Arc::clone(&control), 0);
+        rig.script.on_poll(move |queues| {
+            polls += 1;
+            match polls {
+                10 => ends.advance(Phase::Ending),
+                11 => _ = queues.receive(qpn, 8),
+                _ => {}
+            }
+        });
+        lcore.run().unwrap();
+        let is_drained = control.with(|progress| progress.was_drained(true));
+        let dropped = lcore.state.ctx.sinks[0].stats.drops().count(DropReason::Stopped);
+        let figures = (port.rx_packets.value(), dropped, is_drained);
+        lcore.tear_down(|stage, said| panic!("{stage}: {said}"));
+        assert_eq!(figures, (1, 1, hears_others));
     }
 }
