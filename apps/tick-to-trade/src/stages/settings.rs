@@ -168,7 +168,7 @@ impl Keys for RiskSettings {
         AppKey::integer("quantity_max", 1..=QUANTITY_MAX, "the most shares or contracts of an order").or(1_000),
         AppKey::integer("notional_max", 1..=PRICE_MAX, "the greatest price times quantity, in price units")
             .or(PRICE_MAX),
-        AppKey::integer("collar_bps", 0..=1_000_000, "how far from the mid an order's price may be")
+        AppKey::integer("collar_bps", 0..=1_000_000, "how far from the last trade, else the mid, a price may be")
             .or(500)
             .unit("bps"),
         AppKey::integer("orders_per_second", 0..=1_000_000_000, "orders, on the average").or(10_000),
