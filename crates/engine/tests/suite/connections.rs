@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::common::{OUT, PATIENCE, assert_clean, lacks_cpus, one_lcore_with, plan, registry, run};
+use crate::common::{OUT, PATIENCE, assert_clean, lacks_cpus, one_lcore_with, plan, registry, run, with_pool};
 use verbline_engine::{Ended, EngineError, Next, Outputs, Runtime, Stage, StageSpec};
 use verbline_mem::Batch;
 use verbline_verbs::expert::fault;
@@ -12,17 +12,8 @@ use verbline_verbs::expert::fault;
 fn echo(transport: &str, near: &str, far: &str, idle: &str, count: u64, size_bytes: usize) -> String {
     let lcore = |name: &str, place: u8| format!("[lcore.{name}]\ncpu = \"allowed:{place}\"\nidle = \"{idle}\"\n");
     let lcores = lcore(near, 0) + &if near == far { String::new() } else { lcore(far, 1) };
-    format!(
+    let rest = format!(
         r#"
-        {lcores}
-        [device.nic0]
-        provider = "soft"
-        name = "soft0"
-        [pool.p]
-        device = "nic0"
-        packets = 2048
-        data_bytes = 1024
-        pages = "4KiB"
         [port.near]
         lcore = "{near}"
         device = "nic0"
@@ -52,7 +43,8 @@ fn echo(transport: &str, near: &str, far: &str, idle: &str, count: u64, size_byt
         lcore = "{far}"
         out = {{ out = "port.far" }}
         "#
-    )
+    );
+    with_pool(&lcores, [2048, 1024], &rest)
 }
 
 fn check_echo(text: &str, count: u64, size_bytes: u64) {

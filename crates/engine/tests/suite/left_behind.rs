@@ -5,27 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::common::{OUT, PATIENCE, lacks_cpus, plan, registry, wait_for};
+use crate::common::{OUT, PATIENCE, lacks_cpus, plan, registry, two_lcores, wait_for};
 use verbline_engine::{Next, Outputs, Registry, Report, Runtime, Stage, StageSpec};
-
-/// Two lcores without time for a drain. The stage `waits` of the first waits in a call for the end
-/// of the stage `ends` of the second.
-const TWO: &str = r#"
-    [lcore.a]
-    cpu = "allowed:0"
-    drain = "0s"
-    [lcore.b]
-    cpu = "allowed:1"
-    drain = "0s"
-    [device.nic0]
-    provider = "soft"
-    name = "soft0"
-    [pool.p]
-    device = "nic0"
-    packets = 1024
-    data_bytes = 64
-    pages = "4KiB"
-"#;
 
 /// Waits in a call until `over`, and sends a packet then, or before.
 struct Waits {
@@ -75,8 +56,9 @@ impl Drop for Ends {
     }
 }
 
-/// Runs these stages and stops the run; `late`: the packet is sent by the stage that waits, and
-/// otherwise to it.
+/// Runs these stages on two lcores without time for a drain, and stops the run. The stage `waits`
+/// of the first waits in a call for the end of the stage `ends` of the second. `late`: the packet
+/// is sent by the stage that waits, and otherwise to it.
 fn run(text: &str, late: bool) -> Report {
     let mut registry: Registry = registry();
     let [called, over] = [(); 2].map(|()| Arc::<AtomicBool>::default());
@@ -89,7 +71,8 @@ fn run(text: &str, late: bool) -> Report {
     registry.stage("ends", spec(!late), move |_| {
         Ok(Box::new(Ends { called: Arc::clone(&ends), over: Arc::clone(&over), sends: !late }))
     });
-    let running = Runtime::build(&plan(&registry, &(TWO.to_owned() + text)), &registry).unwrap().start().unwrap();
+    let plan = plan(&registry, &two_lcores(["drain = \"0s\""; 2], [1024, 64], text));
+    let running = Runtime::build(&plan, &registry).unwrap().start().unwrap();
     wait_for(&running, "both are there", |report| {
         called.load(Ordering::SeqCst) && report.stage("ends").unwrap().packets_out == u64::from(!late)
     });

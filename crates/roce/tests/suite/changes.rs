@@ -58,7 +58,7 @@ fn an_atomic_is_carried_out_only_if_its_answer_can_be_kept() {
     assert_eq!(pair.b.memory.bytes(rkey, addr, 8), 2u64.to_ne_bytes());
 }
 
-/// A queue pair has room for one READ at least, whatever it is told.
+/// A queue pair has room for at least one READ, also where it is told 0.
 #[test]
 fn a_read_goes_on_when_no_reads_are_allowed() {
     for reads in [0, 1] {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::QueuePair;
 use crate::device::provider::verb;
 use crate::errno::Errno;
+use crate::qp::attr::QpState;
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
@@ -46,7 +47,9 @@ impl QueuePair {
                 Some(errno) if deadline.is_some_and(|deadline| Instant::now() >= deadline) => return Err(errno),
                 // A QP that stays takes no message any more: its peer would believe it arrived.
                 Some(_) => {
-                    let _ = self.to_err();
+                    if self.state() != QpState::Err {
+                        let _ = self.to_err();
+                    }
                     std::thread::sleep(Duration::from_millis(1));
                 }
             }

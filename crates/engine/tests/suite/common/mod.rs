@@ -21,7 +21,7 @@ use verbline_mem::Batch;
 use verbline_plan::{Loader, Machine, Plan};
 use verbline_verbs::Provider;
 
-pub(crate) use self::plans::{fed, one_lcore, one_lcore_with, region, two_lcores, tx_to_rx};
+pub(crate) use self::plans::{fed, one_lcore, one_lcore_with, region, two_lcores, tx_to_rx, with_pool};
 
 use self::pinger::Pinger;
 

@@ -19,7 +19,8 @@ pub(crate) fn two_lcores([a, b]: [&str; 2], pool: [u32; 2], rest: &str) -> Strin
     with_pool(&lcores, pool, rest)
 }
 
-fn with_pool(lcores: &str, [packets, data_bytes]: [u32; 2], rest: &str) -> String {
+/// A plan with these lcores, and a pool `p` like that of [`one_lcore_with`].
+pub(crate) fn with_pool(lcores: &str, [packets, data_bytes]: [u32; 2], rest: &str) -> String {
     format!(
         r#"
         {lcores}
