@@ -119,6 +119,11 @@ impl Follower {
         self.is_live
     }
 
+    /// Whether the stream has begun: its first packet was taken.
+    pub fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
     /// Whether a message was missing or a book put in doubt since the last call: updates that still
     /// wait for the strategy may be wrong.
     pub fn take_doubt(&mut self) -> bool {

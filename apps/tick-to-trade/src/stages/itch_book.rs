@@ -7,6 +7,7 @@ use verbline::prelude::*;
 
 use super::arbiter::{FIRST_MAX, Mark};
 use super::settings::{INSTRUMENTS_MAX, KEPT_MESSAGES_MAX, port_of_output};
+use super::silence::Silence;
 use super::tally::{Home, ItchTally, Tally};
 use super::teller::{Teller, memory_bytes};
 use super::update::UPDATE_LEN_BYTES;
@@ -25,6 +26,10 @@ const MALFORMED: DropReason = DropReason::Stage(0);
 const NOT_IN_ORDER: DropReason = DropReason::Stage(1);
 /// The packet is too short for a request.
 const NO_ROOM: DropReason = DropReason::Stage(2);
+
+/// How long the drain waits for answers, from the last packet on: an exchange that is gone sends
+/// none.
+const ANSWERS_WITHIN_NS: u64 = 500_000_000;
 
 /// Live orders of all instruments together, and price levels per side.
 const BOOKS: BookSpec = BookSpec { instruments: INSTRUMENTS_MAX, orders: 1 << 20, levels_per_side: 4_096 };
@@ -100,7 +105,8 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
             follower: Follower::new(follower),
             teller: Teller::new(stage.burst(), CHANGED),
             ports,
-            is_stopping: false,
+            silence: Silence::new(0),
+            waits: false,
             stale: stage.counter("stale_books"),
             retransmitted: stage.counter("retransmitted"),
             rebuilt: stage.counter("rebuilt"),
@@ -134,8 +140,10 @@ struct ItchBook {
     teller: Teller,
     /// The ports of retransmissions and of snapshots: answers come in where the requests go out.
     ports: [Option<u16>; 2],
+    /// Of all packets, from the stop of the run on.
+    silence: Silence,
     /// The run stops: the recovery in progress is finished first.
-    is_stopping: bool,
+    waits: bool,
     stale: Counter,
     retransmitted: Counter,
     rebuilt: Counter,
@@ -147,6 +155,9 @@ impl Stage for ItchBook {
         self.prefetch(input);
         let now_ns = out.now_ns();
         let was_live = self.follower.is_live();
+        if self.waits {
+            self.silence.heard(now_ns);
+        }
         for packet in input.drain_front(input.len()) {
             self.take(packet, now_ns, out);
         }
@@ -162,18 +173,23 @@ impl Stage for ItchBook {
         }
         let now_ns = out.now_ns();
         self.recover(now_ns, out);
+        self.waits &= !self.silence.begins(now_ns);
         match self.follower.deadline_ns(now_ns) {
             _ if !is_done => Next::Busy,
             None => Next::At(Tick::MAX),
-            // The run ends when no stage is busy. A stage that waits for an answer is.
-            Some(_) if self.is_stopping && self.ports.iter().any(Option::is_some) => Next::Busy,
             Some(deadline_ns) if deadline_ns <= now_ns => Next::Busy,
-            Some(deadline_ns) => Next::At(deadline_ns),
+            Some(deadline_ns) => Next::At(self.silence.due_ns().map_or(deadline_ns, |due_ns| due_ns.min(deadline_ns))),
         }
     }
 
-    fn stop(&mut self, _out: &mut Outputs<'_>) {
-        self.is_stopping = true;
+    fn stop(&mut self, out: &mut Outputs<'_>) {
+        self.waits = self.ports.iter().any(Option::is_some);
+        self.silence = Silence::new(ANSWERS_WITHIN_NS);
+        self.silence.heard(out.now_ns());
+    }
+
+    fn awaits_packets(&self) -> bool {
+        self.waits && self.follower.has_begun() && !self.follower.is_live()
     }
 }
 
@@ -265,3 +281,6 @@ impl Drop for ItchBook {
         self.home.leave(|all, stage| _ = all.itch.insert(stage, tally));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,8 +21,9 @@ const NO_ROOM: DropReason = DropReason::Stage(1);
 /// The sender of the orders.
 const FIRM: [u8; 4] = *b"VRBL";
 
-/// How long the drain waits for reports: an order that was lost gets none.
-const REPORTS_WITHIN: Duration = Duration::from_secs(1);
+/// How long the drain waits for reports: an order that was lost gets none. Less than the least
+/// drain of a plan that says nothing of it.
+const REPORTS_WITHIN: Duration = Duration::from_millis(500);
 
 pub(super) fn register(registry: &mut Registry, tally: &Tally) {
     let home = tally.clone();
