@@ -20,7 +20,11 @@ use crate::ports::single_port::Port;
 use crate::ports::sink::{Sink, SinkStats};
 use crate::ports::state::LcoreState;
 use crate::stats::calling::Call;
+use crate::stats::clock::Tick;
 use crate::stats::drop_reason::DropReason;
+
+/// The time that an lcore has for what came after all was quiet. Other lcores end meanwhile.
+const LATE_WITHIN_NS: u64 = 500_000_000;
 
 impl Lcore {
     /// Releases everything, on this thread: counts pending packets as dropped, drops the stages one
@@ -84,8 +88,7 @@ impl Lcore {
             was_busy = self.run_turn();
             self.drain_ports();
             // A notice may have made the lcore take turns.
-            let is_awaited = has_notices || was_busy || self.has_undelivered();
-            pulse.beat(is_awaited || self.nodes.iter().any(Node::awaits_packets));
+            pulse.beat(has_notices || was_busy || self.is_awaiting());
         }
         if !is_stopped {
             self.stop_nodes(true);
@@ -95,12 +98,11 @@ impl Lcore {
         if !is_told {
             was_busy = self.run_turn();
         }
-        let is_undelivered = was_busy || self.has_undelivered() || self.nodes.iter().any(Node::awaits_packets);
+        let is_undelivered = was_busy || self.is_awaiting();
         if is_undelivered {
             control.update(|progress| progress.undelivered += 1);
         }
-        // If the owner had found all quiet, it came later: a timer was due, or a peer's message.
-        let mut is_left = is_told && self.has_undelivered();
+        let mut is_left = is_told && self.is_left_late(until_ns);
         // Other lcores may have longer, and send to this one's ports and rings until all end
         // together.
         let goes_on = !is_told;
@@ -121,6 +123,21 @@ impl Lcore {
             control.update(|progress| progress.left_late += 1);
         }
         Ok(())
+    }
+
+    /// Finishes what came after the owner had found all quiet (a timer was due, or a peer of
+    /// another process sent something), unless the run has failed. Returns true if some of it is
+    /// left.
+    fn is_left_late(&mut self, until_ns: Tick) -> bool {
+        if !self.is_awaiting() || self.control.with(|progress| !progress.failures.is_empty()) {
+            return self.has_undelivered();
+        }
+        let until_ns = until_ns.min(self.state.ctx.time.clock().now_ns().saturating_add(LATE_WITHIN_NS));
+        while self.is_awaiting() && self.state.ctx.time.last_ns() < until_ns {
+            self.run_turn();
+            self.drain_ports();
+        }
+        self.is_awaiting()
     }
 
     /// Takes the messages that came after the last turn, and counts them as dropped: no stage is
@@ -179,7 +196,13 @@ impl Lcore {
         }
     }
 
-    /// Whether something has to be waited for: what [`Lcore::has_waiting`] says, or the completion
+    /// Whether something has to be waited for: what [`Lcore::has_undelivered`] says, or packets
+    /// that a stage expects.
+    fn is_awaiting(&self) -> bool {
+        self.has_undelivered() || self.nodes.iter().any(Node::awaits_packets)
+    }
+
+    /// Whether something is under way: what [`Lcore::has_waiting`] says, or the completion
     /// of a send.
     fn has_undelivered(&self) -> bool {
         self.has_waiting() || self.awaits_completion()
