@@ -269,6 +269,7 @@ impl Initiator {
         let is_good = response.status.is_success();
         if !is_good {
             tracing::warn!(status = %response.status, task = ?pending.task, "a command failed");
+            self.failed.add(1);
             self.count(|counts| counts.failed += 1);
         }
         match pending.task {
@@ -316,6 +317,7 @@ impl Initiator {
         if let Err(mismatch) = found {
             let found = pattern::read(&bytes[..shape.len]);
             tracing::error!(block, generation, ?mismatch, ?found, "a block is wrong");
+            self.mismatches.add(1);
         }
         let is_guarded = found.is_ok() && shape.is_guarded();
         self.count(|counts| {

@@ -65,6 +65,8 @@ pub(crate) struct Initiator {
     pub(crate) measured: Option<Measured>,
     results: Results,
     pub(crate) answered: Counter,
+    pub(crate) failed: Counter,
+    pub(crate) mismatches: Counter,
     pub(crate) stopping: bool,
     has_failed: bool,
 }
@@ -170,6 +172,8 @@ impl Initiator {
             measured: Some(Measured::new(stage, settings.block_bytes.into())?),
             results,
             answered: stage.counter("answered"),
+            failed: stage.counter("failed"),
+            mismatches: stage.counter("mismatches"),
             stopping: false,
             has_failed: false,
             settings,

@@ -60,6 +60,7 @@ pub(crate) fn register(registry: &mut Registry, results: &Results) {
             measured: Some(Measured::new(stage)?),
             results: results.clone(),
             operations: stage.counter("operations"),
+            wrong_values: stage.counter("wrong_values"),
             timed_out: stage.counter("timed_out"),
             locates_timed_out: stage.counter("locates_timed_out"),
             silence: Silence::default(),
@@ -160,6 +161,8 @@ struct Client {
     measured: Option<Measured>,
     results: Results,
     operations: Counter,
+    /// Values that are older than an answered PUT, or that no PUT wrote.
+    wrong_values: Counter,
     timed_out: Counter,
     /// Those of them that asked a shard where its table is.
     locates_timed_out: Counter,

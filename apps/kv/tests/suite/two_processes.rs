@@ -171,6 +171,7 @@ fn two_lcores_of_two_processes_outlive_a_server_that_is_killed() {
     let (client, _again) = (client.end_whole(1), again.end_whole(0));
     assert_eq!(["corrupt", "malformed"].map(|key| count(&client, key)), [0; 2], "{client}");
     assert!(count(&client, "cut_off") > 0 && count(&client, "stale") > 0, "{client}");
+    assert_eq!(counted(&client.json(), "client", "wrong_values"), count(&client, "stale"), "seen while it lasts");
     assert!(unwrapped(&client.stderr).contains("values were wrong"), "{client}");
 }
 

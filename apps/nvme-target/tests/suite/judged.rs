@@ -26,7 +26,12 @@ fn judged(port: u16, lies: Lies, commands: u64) -> Option<(Map<String, Value>, A
     let (load, running, serving) = begun(port, lies, LONG_MS)?;
     goes_on(&running, commands);
     let report = running.stop().unwrap_or_else(|error| panic!("{error}"));
-    Some((load.outcome(&report).json, serving.end()))
+    let json = load.outcome(&report).json;
+    // What is told at the end is seen while the run lasts.
+    let stage = report.stage("load").expect("a stage of the plan");
+    let seen = ["failed", "mismatches"].map(|counter| stage.counter(counter).map(Value::from));
+    assert_eq!(seen, [Some(json["counts"]["failed"].clone()), Some(json["mismatches"].clone())]);
+    Some((json, serving.end()))
 }
 
 /// A load of one queue, one command at a time, and its target.

@@ -46,6 +46,9 @@ impl Client {
 
     /// Ends a GET: with a verdict, or with `None` for an allowed absence.
     pub(super) fn got(&mut self, id: u64, verdict: Option<Verdict>, out: &mut Outputs<'_>) {
+        if matches!(verdict, Some(Verdict::Stale | Verdict::Corrupt)) {
+            self.wrong_values.add(1);
+        }
         self.count(|counts| match verdict {
             None => counts.missed += 1,
             Some(Verdict::Good) => counts.verified += 1,
