@@ -11,7 +11,7 @@
 use crate::wire::{Rc, Reth, WriteEnd};
 
 /// A peer that was heard from within this time is there. The deadline moves once in this time, not
-/// with each packet.
+/// with each packet: to the end of this time after the last one.
 const IDLE_NS: u64 = 10_000_000_000;
 
 /// The wait for an answer.
@@ -25,8 +25,8 @@ const ASKED_MAX: u8 = 10;
 pub(crate) struct KeepAlive {
     /// The time of the next check.
     due_ns: u64,
-    /// A packet of the peer has arrived since the last check.
-    pub(crate) is_heard: bool,
+    /// The time of the peer's last packet.
+    pub(crate) heard_ns: u64,
     /// Keep-alives since the last packet of the peer.
     asked: u8,
     /// A keep-alive is to be sent now.
@@ -44,7 +44,7 @@ pub(crate) struct Gone;
 
 impl KeepAlive {
     pub(crate) fn new(now_ns: u64) -> KeepAlive {
-        KeepAlive { due_ns: now_ns.saturating_add(IDLE_NS), is_heard: false, asked: 0, asks: false }
+        KeepAlive { due_ns: now_ns.saturating_add(IDLE_NS), heard_ns: now_ns, asked: 0, asks: false }
     }
 
     pub(crate) fn deadline_ns(&self) -> u64 {
@@ -61,8 +61,9 @@ impl KeepAlive {
         if now_ns < self.due_ns {
             return Ok(());
         }
-        if std::mem::take(&mut self.is_heard) || waits {
-            *self = KeepAlive::new(now_ns);
+        let heard_ns = if waits { now_ns } else { self.heard_ns };
+        if now_ns < heard_ns.saturating_add(IDLE_NS) {
+            *self = KeepAlive::new(heard_ns);
             return Ok(());
         }
         if self.asked == ASKED_MAX {

@@ -86,7 +86,7 @@ impl QueuePair {
         // The peer knows which number is near; a sender that forges its address has to guess.
         let is_peers = matches!(taken, Ok(()) | Err(Discard::Duplicate | Discard::OutOfOrder | Discard::NoReceive));
         if let Some(keep_alive) = self.keep_alive.as_mut().filter(|_| is_peers) {
-            keep_alive.is_heard = true;
+            keep_alive.heard_ns = now_ns;
         }
         match taken {
             Ok(()) => self.counters.received += 1,

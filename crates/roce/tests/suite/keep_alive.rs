@@ -25,13 +25,13 @@ fn at(pair: &mut Pair, now_ns: u64) -> Vec<Datagram> {
 }
 
 /// Before the first message, and after some: a keep-alive uses no number, and leaves no trace at
-/// the peer.
+/// the peer. Regression: it came ten to twenty seconds after the peer's last packet.
 #[test]
 fn a_silent_peer_is_asked_and_answers_as_of_a_request_that_comes_again() {
     let mut pair = pair();
-    let mut now_ns = 0;
+    let mut heard_ns = 0;
     for sent in 0..3 {
-        now_ns += 10 * S_NS;
+        let now_ns = heard_ns + 10 * S_NS;
         let asked = at(&mut pair, now_ns);
         assert_eq!(asked.len(), 1);
         assert_eq!(asked[0].packet().bth.psn, PSNS[0].plus(sent + (1 << 24) - 1));
@@ -49,7 +49,8 @@ fn a_silent_peer_is_asked_and_answers_as_of_a_request_that_comes_again() {
         assert_eq!(*pair.b.qp.counters().incidents(), before, "nothing went wrong");
         assert!(pair.a.all(now_ns).is_empty() && pair.a.completions().is_empty());
         // The peer was heard from: the next keep-alive comes after a pause.
-        now_ns += S_NS;
+        let due_ns = now_ns + 10 * S_NS;
+        let now_ns = now_ns + S_NS;
         assert!(at(&mut pair, now_ns).is_empty());
         pair.b.receive(u64::from(sent), 10);
         pair.a.send(u64::from(sent), SEND, 10);
@@ -63,8 +64,8 @@ fn a_silent_peer_is_asked_and_answers_as_of_a_request_that_comes_again() {
         assert_eq!(statuses(&mut pair.a), [(u64::from(sent), Status::Success)]);
         pair.b.completions();
         // Packets that arrived meanwhile count as well.
-        now_ns += 10 * S_NS;
-        assert!(at(&mut pair, now_ns).is_empty());
+        assert!(at(&mut pair, due_ns).is_empty());
+        heard_ns = now_ns;
     }
     assert_eq!(pair.a.qp.counters().incidents().timeouts, 0);
 }
@@ -98,9 +99,9 @@ fn who_waits_for_an_answer_asks_for_no_other() {
         at(&mut pair, (10 + asked) * S_NS);
     }
     let last = at(&mut pair, 19 * S_NS);
-    pair.b.take(0, &last[0]).expect("taken");
-    let answers = pair.b.all(0);
-    pair.a.take(0, &answers[0]).expect("an answer");
+    pair.b.take(19 * S_NS, &last[0]).expect("taken");
+    let answers = pair.b.all(19 * S_NS);
+    pair.a.take(19 * S_NS, &answers[0]).expect("an answer");
     assert!(at(&mut pair, 20 * S_NS).is_empty());
     assert!(!pair.a.qp.is_failed());
 }
@@ -115,8 +116,8 @@ fn a_number_that_is_far_away_is_not_the_peers() {
         let mut bytes = vec![0; HEADERS_MAX_BYTES];
         let len = Packet { bth, segment, payload: &[] }.write(&mut bytes, &route, 0);
         bytes.truncate(len);
-        pair.a.take(0, &Datagram { route, bytes }).expect_err("not the next one");
-        pair.a.all(0);
+        pair.a.take(S_NS, &Datagram { route, bytes }).expect_err("not the next one");
+        pair.a.all(S_NS);
         assert_eq!(at(&mut pair, 10 * S_NS).is_empty(), is_heard, "{ahead}");
     }
 }
