@@ -140,6 +140,8 @@ impl Requester {
             self.rnr_left = self.rnr_left.checked_sub(1).ok_or(Stop::Fail(Status::RnrRetryExceeded))?;
         }
         self.rnr_until_ns = Some(now_ns.saturating_add(rnr_timer_ns(timer)));
+        // The retries are for a peer that doesn't answer.
+        self.retries_left = self.retries.retry_count;
         // No answer is overdue while no packet is sent.
         self.overdue_ns = None;
         self.go_back(sends);

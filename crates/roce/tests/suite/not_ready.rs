@@ -77,6 +77,34 @@ fn a_refusal_that_acknowledges_gives_hope_before_it_costs_a_retry() {
     }
 }
 
+/// Regression: lost packets added up over a long wait for a receive, until the retries were used up
+/// though the peer had answered in between.
+#[test]
+fn a_peer_that_refuses_is_there_and_restores_the_retries() {
+    let mut pair = Pair::rc(Retries { retry_count: 1, ..Retries::default() }, RIGHTS);
+    pair.a.send(1, SEND, 10);
+    let mut now_ns = 0;
+    for refused in 0..5 {
+        assert_eq!(pair.a.all(now_ns).len(), 1, "this one is lost: {refused}");
+        now_ns = pair.a.qp.deadline_ns().expect("it is overdue");
+        pair.a.qp.advance(now_ns);
+        let sent = pair.a.all(now_ns);
+        assert_eq!(pair.b.take(now_ns, &sent[0]), Err(Discard::NoReceive), "{refused}");
+        let naks = pair.b.all(now_ns);
+        pair.a.take(now_ns, &naks[0]).expect("taken");
+        now_ns = pair.a.qp.deadline_ns().expect("it waits");
+        pair.a.qp.advance(now_ns);
+    }
+    // Two losses in a row are one too many.
+    for lost in 0..2 {
+        assert!(!pair.a.qp.is_failed(), "{lost}");
+        pair.a.all(now_ns);
+        now_ns = pair.a.qp.deadline_ns().expect("it is overdue");
+        pair.a.qp.advance(now_ns);
+    }
+    assert_eq!(statuses(&mut pair.a), [(1, Status::RetryExceeded)]);
+}
+
 /// Later packets do not change the refusal of a message without a receive; a wait is five bits.
 #[test]
 fn of_several_messages_without_a_receive_the_first_is_refused_and_no_packet_is_missing() {
