@@ -138,6 +138,9 @@ fn the_other_process() {
     if role == "behind-a-firewall" {
         faults::let_pass_the_links_port_alone(own);
     }
+    if role == "burst-one-by-one" {
+        faults::refuse_runs();
+    }
     let own = SocketAddr::new(side.context.address().unwrap(), 0);
     let mut listener = Listener::bind_for(Provider::Soft, own, terms.transport, 4).unwrap();
     println!("port={}", listener.local_addr().port());
@@ -164,7 +167,7 @@ fn the_other_process() {
             side.drain_sends();
             assert!(connection.wait_disconnected(PATIENCE).unwrap());
         }
-        "burst" => {
+        "burst" | "burst-one-by-one" => {
             std::io::stdin().lines().next();
             let messages: Vec<_> = (0..BURST as u32).map(|number| message(number, 64)).collect();
             let mut batch = side.batch(messages.iter().map(Vec::as_slice));

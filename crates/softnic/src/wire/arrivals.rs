@@ -209,8 +209,8 @@ mod tests {
     fn runs_arrive_as_datagrams_and_name_their_sender() {
         let [a, b] = pair([1, 2]);
         let bytes: Vec<u8> = (0..2500u32).map(|index| index as u8).collect();
-        a.send(&Run { to: b.own(), traffic_class: 0, bytes: &bytes, segment_bytes: 1000 });
-        a.send(&Run { to: b.own(), traffic_class: 0, bytes: &bytes[..7], segment_bytes: 7 });
+        a.send(&Run { to: b.own(), traffic_class: 0, bytes: &bytes, segment_bytes: 1000 }).expect("sent");
+        a.send(&Run { to: b.own(), traffic_class: 0, bytes: &bytes[..7], segment_bytes: 7 }).expect("sent");
         let got = all(&mut Arrivals::new(), &b);
         assert_eq!(got.iter().map(|(_, datagram)| datagram.len()).collect::<Vec<_>>(), [1000, 1000, 500, 7]);
         assert_eq!(got[..3].iter().flat_map(|(_, part)| part.iter().copied()).collect::<Vec<_>>(), bytes);
@@ -228,8 +228,8 @@ mod tests {
         let mut arrivals = Arrivals::new();
         let bytes = vec![7; 15 * 4112];
         for _ in 0..20 {
-            a.send(&Run { to: b.own(), traffic_class: 0, bytes: &bytes, segment_bytes: 4112 });
-            a.send(&Run { to: b.own(), traffic_class: 0, bytes: &bytes[..90], segment_bytes: 80 });
+            a.send(&Run { to: b.own(), traffic_class: 0, bytes: &bytes, segment_bytes: 4112 }).expect("sent");
+            a.send(&Run { to: b.own(), traffic_class: 0, bytes: &bytes[..90], segment_bytes: 80 }).expect("sent");
         }
         let lengths: Vec<_> = all(&mut arrivals, &b).iter().map(|(_, datagram)| datagram.len()).collect();
         let sent: Vec<_> = [4112; 15].into_iter().chain([80, 10]).collect();
@@ -243,7 +243,8 @@ mod tests {
         let [a, b] = pair([9, 10]);
         let (mut arrivals, mut asking) = (Arrivals::new(), Asking::first());
         let mut runs_of = |datagrams: usize| {
-            a.send(&Run { to: b.own(), traffic_class: 0, bytes: &vec![7; 50 * datagrams], segment_bytes: 50 });
+            a.send(&Run { to: b.own(), traffic_class: 0, bytes: &vec![7; 50 * datagrams], segment_bytes: 50 })
+                .expect("sent");
             let (before, mut runs) = (b.counters.values().received, 0);
             while b.counters.values().received < before + datagrams as u64 {
                 runs += arrivals.receive(&b, b.own_socket(), &mut asking);

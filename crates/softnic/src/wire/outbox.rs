@@ -4,7 +4,7 @@
 //! have one traffic class, which the kernel is told per run. Each gets the checksum for its place
 //! in its run, since the kernel gives the segments of a run consecutive IPv4 identifications, which
 //! the checksum covers: from 0 on, or from the next number of a [peer's
-//! socket](crate::wire::peers).
+//! socket](crate::wire::peers). Where the kernel takes no runs, each datagram is one.
 
 use crate::wire::peers::Peers;
 use crate::wire::run::Run;
@@ -20,6 +20,8 @@ pub(crate) struct Outbox {
     used: usize,
     runs: Vec<Pending>,
     port: u16,
+    /// The kernel has refused a run: from then on each datagram leaves by a call of its own.
+    is_one_by_one: bool,
     pub(super) peers: Peers,
 }
 
@@ -48,7 +50,8 @@ struct Way {
 impl Outbox {
     pub(crate) fn new(own: SocketAddr) -> Outbox {
         let runs = Vec::with_capacity(BYTES / 64);
-        Outbox { bytes: vec![0; BYTES].into(), used: 0, runs, port: own.port(), peers: Peers::new(own) }
+        let (bytes, peers) = (vec![0; BYTES].into(), Peers::new(own));
+        Outbox { bytes, used: 0, runs, port: own.port(), is_one_by_one: false, peers }
     }
 
     /// Room for a datagram.
@@ -72,7 +75,7 @@ impl Outbox {
         let to = SocketAddr::new(route.addresses.destination(), self.port);
         let way = Way { to, traffic_class: route.traffic_class, socket };
         let ip_id = match self.runs.last_mut() {
-            Some(run) if run.takes(way, bytes, first) => {
+            Some(run) if !self.is_one_by_one && run.takes(way, bytes, first) => {
                 let ip_id = run.ip_id.wrapping_add(run.segments as u16);
                 run.segments += 1;
                 run.is_closed = bytes < run.segment_bytes;
@@ -102,10 +105,11 @@ impl Outbox {
             let bytes = &self.bytes[pending.first..end];
             let Way { to, traffic_class, socket } = pending.way;
             let run = Run { to, traffic_class, bytes, segment_bytes: pending.segment_bytes };
-            match socket {
+            let sent = match socket {
                 None => link.send(&run),
                 Some(at) => self.peers.send(at, link, &run, pending.ip_id),
-            }
+            };
+            self.is_one_by_one |= sent.is_err_and(|error| run.is_refused_as_one(&error));
         }
         self.runs.clear();
         self.used = 0;

@@ -121,16 +121,17 @@ impl Peers {
     }
 
     /// Sends a run by a socket, whose number it has.
-    pub(super) fn send(&mut self, at: usize, link: &Link, run: &Run<'_>, number: u16) {
+    pub(super) fn send(&mut self, at: usize, link: &Link, run: &Run<'_>, number: u16) -> io::Result<()> {
         let peer = &mut self.all[at];
         if peer.held.is_some() {
-            return link.lose(run);
+            link.lose(run);
+            return Ok(());
         }
-        if let Err(error) = link.send_connected(peer.socket.as_fd(), run) {
+        link.send_connected(peer.socket.as_fd(), run).inspect_err(|error| {
             let is_full = error.kind() == io::ErrorKind::WouldBlock;
             peer.held = Some(if is_full { Held::Full(number) } else { Held::Failed });
             self.has_held = true;
-        }
+        })
     }
 
     /// Lets go of the held ones, once nothing waits that was sealed before.

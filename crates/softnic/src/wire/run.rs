@@ -32,6 +32,12 @@ impl Run<'_> {
     fn segments(&self) -> u64 {
         self.bytes.len().div_ceil(self.segment_bytes.max(1)) as u64
     }
+
+    /// Whether an error means that the kernel cuts no runs on the path: through IPsec, and with an
+    /// older kernel to an interface that computes no checksums.
+    pub(super) fn is_refused_as_one(&self, error: &io::Error) -> bool {
+        self.segments() > 1 && error.raw_os_error() == Some(libc::EIO)
+    }
 }
 
 impl Link {
@@ -40,11 +46,10 @@ impl Link {
         segments < RUN_SEGMENTS_MAX && bytes + more <= RUN_BYTES_MAX
     }
 
-    /// Sends one run by its own socket.
-    pub(crate) fn send(&self, run: &Run<'_>) {
+    /// Sends one run by its own socket. A lost one is counted; the transport sends it again.
+    pub(crate) fn send(&self, run: &Run<'_>) -> io::Result<()> {
         let sent = put(self.own_socket(), run, Some(Name::new(run.to)));
-        // Counted; the transport sends it again.
-        let _ = self.counted(run, sent);
+        self.counted(run, sent)
     }
 
     /// Sends one run by a socket that is connected to its receiver.
@@ -164,9 +169,9 @@ mod tests {
                 SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS),
             };
             set(&b.own_socket(), level, kind, 1).expect("an option of ip(7)");
-            a.send(&Run { to: b.own(), traffic_class: 104, bytes: &[7; 1500], segment_bytes: 1000 });
-            a.send(&Run { to: b.own(), traffic_class: 0, bytes: &[7; 30], segment_bytes: 30 });
-            a.send(&Run { to: b.own(), traffic_class: 0xb9, bytes: &[7; 40], segment_bytes: 40 });
+            a.send(&Run { to: b.own(), traffic_class: 104, bytes: &[7; 1500], segment_bytes: 1000 }).expect("sent");
+            a.send(&Run { to: b.own(), traffic_class: 0, bytes: &[7; 30], segment_bytes: 30 }).expect("sent");
+            a.send(&Run { to: b.own(), traffic_class: 0xb9, bytes: &[7; 40], segment_bytes: 40 }).expect("sent");
             let got: Vec<_> = (0..4).map(|_| next_class(&b)).collect();
             assert_eq!(got, [(1000, 104), (500, 104), (30, 0), (40, 0xb9)]);
         }
@@ -177,7 +182,7 @@ mod tests {
     fn what_the_kernel_does_not_take_is_counted_by_its_reason_and_the_next_one_goes() {
         let [a, b] = pair([7, 8]);
         let send = |to: SocketAddr, bytes: &[u8]| {
-            a.send(&Run { to, traffic_class: 0, bytes, segment_bytes: bytes.len() });
+            let _ = a.send(&Run { to, traffic_class: 0, bytes, segment_bytes: bytes.len() });
         };
         // Longer than IPv4 permits; to the broadcast address, which needs permission; of another
         // family.

@@ -132,3 +132,38 @@ fn a_firewall_that_lets_pass_answers_only_costs_one_time_out() {
     drop(connection);
     other.ends_well();
 }
+
+/// Makes the kernel refuse every datagram that leaves by sendmsg(2), as it refuses runs through
+/// IPsec. Lone datagrams leave by another call.
+pub(crate) fn refuse_runs() {
+    let code = |of: u32, jt, jf, k| libc::sock_filter { code: of as u16, jt, jf, k };
+    let mut filter = [
+        // The number of the system call.
+        code(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        code(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_sendmsg as u32),
+        code(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EIO as u32),
+        code(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: takes no pointers.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
+    let (mode, all_threads) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);
+    // SAFETY: the program and its filter live through the call, which copies them.
+    let set = unsafe { libc::syscall(libc::SYS_seccomp, mode, all_threads, &raw const program) };
+    assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// Regression: runs were sent as such again and again, and the connection ended.
+#[test]
+fn where_the_kernel_takes_no_runs_each_datagram_leaves_alone() {
+    let mut other = Other::start("burst-one-by-one");
+    let mut side = side(own(), false);
+    let connection = connect(&mut side, other.listens(), BURST);
+    other.says("region");
+    other.tell("now");
+    for (number, packet) in side.receive(BURST).iter().enumerate() {
+        assert_eq!(packet.data(), message(number as u32, 64), "message {number}");
+    }
+    drop(connection);
+    other.ends_well();
+}

@@ -35,7 +35,7 @@ fn a_poll_wakes_the_thread_if_something_is_due_sooner_than_it_knows() {
     // An undecided request is given up at some time.
     let poll = || {
         let bytes = asking(peer, (own.ip(), 4420));
-        asker.send(&Run { to: own, traffic_class: 0, bytes: &bytes, segment_bytes: bytes.len() });
+        asker.send(&Run { to: own, traffic_class: 0, bytes: &bytes, segment_bytes: bytes.len() }).expect("sent");
         let (inside, mut errors) = (guard.enter(), Errors::new());
         wire.poll(Pinned::inside(&inside), &mut errors);
         assert!(wire.lock().deadline_ns().is_some(), "the request has come");
@@ -60,7 +60,7 @@ fn an_acceptor_learns_by_its_peers_first_packet_that_the_peer_is_ready() {
     let asker = Link::open(peer).expect("a free port");
     let guard = Guard::default();
     let bring = |bytes: &[u8]| {
-        asker.send(&Run { to: own, traffic_class: 0, bytes, segment_bytes: bytes.len() });
+        asker.send(&Run { to: own, traffic_class: 0, bytes, segment_bytes: bytes.len() }).expect("sent");
         let (inside, mut errors) = (guard.enter(), Errors::new());
         wire.poll(Pinned::inside(&inside), &mut errors);
     };
@@ -125,7 +125,7 @@ fn each_datagram_that_leads_nowhere_is_counted_by_its_reason() {
         ("a message", own, asking.clone(), None),
     ] {
         let before = *wire.lock().queue_pairs.engine.incidents();
-        asker.send(&Run { to, traffic_class: 0, bytes: &bytes, segment_bytes: bytes.len() });
+        asker.send(&Run { to, traffic_class: 0, bytes: &bytes, segment_bytes: bytes.len() }).expect("sent");
         let (inside, mut errors) = (guard.enter(), Errors::new());
         wire.poll(Pinned::inside(&inside), &mut errors);
         let after = *wire.lock().queue_pairs.engine.incidents();

@@ -82,10 +82,12 @@ proptest! {
             prop::collection::vec((0..2usize, 0..2usize, prop_oneof![Just(76), Just(1036), 12..300usize]), 1..80),
             1..6,
         ),
+        is_one_by_one in any::<bool>(),
     ) {
         let addresses = [15, 16, 17].map(address);
         let _listens = UdpSocket::bind(addresses[1]).expect("a free port");
         let mut sender = Sender::new(addresses);
+        sender.outbox.is_one_by_one = is_one_by_one;
         for turn in turns {
             turn.into_iter().for_each(|(peer, by, len)| sender.add(peer, by, len));
             sender.flush_and_check();
@@ -114,10 +116,10 @@ fn behind_a_datagram_that_can_not_leave_others_have_the_right_checksum() {
     let bytes = vec![7; 65_600];
     let (to, link) = (address(22), &sender.link);
     let too_long = Run { to, traffic_class: 0, bytes: &bytes, segment_bytes: bytes.len() };
-    sender.outbox.peers.send(0, link, &too_long, number);
+    let _ = sender.outbox.peers.send(0, link, &too_long, number);
     let behind = Run { bytes: &bytes[..100], segment_bytes: 50, ..too_long };
     let number = sender.outbox.peers.take_number(0);
-    sender.outbox.peers.send(0, link, &behind, number);
+    let _ = sender.outbox.peers.send(0, link, &behind, number);
     let counted = link.counters.values();
     assert_eq!((counted.too_long, counted.full, counted.sent), (1, 2, 1), "{counted:?}");
     sender.outbox.flush(&sender.link);
