@@ -322,6 +322,7 @@ fn an_address_that_cannot_be_is_refused_with_the_reason() {
     let context = open("soft1");
     let refused = |address: &str| context.set_address(address.parse().unwrap()).unwrap_err().to_string();
     assert!(refused("0.0.0.0").contains("no address that a peer can send to"));
+    assert!(refused("fe80::1").contains("link-local"), "{}", refused("fe80::1"));
     assert!(refused("192.0.2.1").contains("no address of this host"), "{}", refused("192.0.2.1"));
     assert_eq!(context.address(), None);
     // Another side of the device that has an address already.

@@ -70,6 +70,9 @@ fn address(device: &RawDevice, field: &Field<String>, sink: &mut Sink) -> Option
         Some(address) if address.is_unspecified() || address.is_multicast() => {
             format!("`{address}` is no address that a peer can send to")
         }
+        Some(IpAddr::V6(address)) if address.is_unicast_link_local() => {
+            format!("`{address}` is a link-local address, which means another host on each interface")
+        }
         Some(address) => return Some(address),
         None => format!("`{}` is not an IP address", field.value),
     };

@@ -44,6 +44,15 @@ pub enum AttachError {
         /// The requested address.
         address: IpAddr,
     },
+    /// It holds on one interface only.
+    #[error(
+        "{address} is a link-local address, which means another host on each interface; take another that `ip addr` \
+         shows"
+    )]
+    LinkLocal {
+        /// The requested address.
+        address: IpAddr,
+    },
     /// It is not this host's.
     #[error("{address} is no address of this host (in this network namespace); {}", not_local_remedy(*address))]
     NotLocal {
@@ -119,6 +128,9 @@ pub fn attach(device: &str, address: IpAddr) -> Result<&'static Wire, AttachErro
     let found = found.ok_or_else(|| AttachError::NoDevice { device: device.to_owned() })?;
     if address.is_unspecified() || address.is_multicast() {
         return Err(AttachError::Unusable { address });
+    }
+    if matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local()) {
+        return Err(AttachError::LinkLocal { address });
     }
     // One at a time: of two callers with one address, the second finds the first one's wire.
     static ATTACHING: Mutex<()> = Mutex::new(());
