@@ -1,6 +1,7 @@
 //! `--set KEY=VALUE`: overrides, applied to the tree before anything is checked.
 //!
-//! A value from a flag has the flag as its place, so that later faults of it point there.
+//! A key and its value from a flag have the flag as their place, so that later faults of them point
+//! there.
 
 use crate::diag::sink::Sink;
 use crate::diag::source::Span;
@@ -104,7 +105,7 @@ fn insert(root: &mut Table, set: Set) -> Result<(), SetFault> {
         table = inner;
     }
     match table.find_mut(last) {
-        Some(entry) => entry.node = set.value,
+        Some(entry) => (entry.key_span, entry.node) = (*last_span, set.value),
         None => table.entries.push(KeyValue { key: last.clone(), key_span: *last_span, node: set.value }),
     }
     Ok(())

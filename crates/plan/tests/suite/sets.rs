@@ -60,6 +60,16 @@ fn faults_point_at_the_flag() {
     insta::assert_snapshot!(faults.render(false));
 }
 
+/// The file has a table there, and the flag something else in its place.
+#[test]
+fn a_flag_that_replaces_a_table_is_the_one_to_blame() {
+    for flag in ["lcore.trader=", "lcore.trader=3", "lcore=3", "feed=1", "stage.book.params=1", "lcore.trader={}"] {
+        let faults = load([flag]).expect_err("it takes a table").render(false);
+        let first = faults.lines().find(|line| line.contains("-->") || line.contains("--set")).unwrap_or_default();
+        assert!(first.contains(&format!("--set {flag}")), "{flag}: {faults}");
+    }
+}
+
 #[test]
 fn a_sum_names_the_flag_that_a_term_comes_from() {
     let faults = load(["port.md_a.rx_depth_wr=9000"]).expect_err("more than the pool has");
