@@ -15,14 +15,16 @@ use crate::stats::calling::Call;
 use crate::stats::down_reason::DownReason;
 
 impl Lcore {
-    /// Handles all posted notices. After an error the lcore cannot continue.
+    /// Handles all posted notices. Returns true if one may have brought work: all but those of
+    /// captures and traces. After an error the lcore cannot continue.
     #[cold]
-    pub(crate) fn read_notices(&mut self) -> io::Result<()> {
+    pub(crate) fn read_notices(&mut self) -> io::Result<bool> {
         let mut notices = std::mem::take(&mut self.notices);
         self.seen = self.control.read_notices(self.index, &mut notices);
+        let is_work = notices.iter().any(|notice| !matches!(notice, Notice::Watch));
         let done = notices.drain(..).try_for_each(|notice| self.handle_notice(notice));
         self.notices = notices;
-        done
+        done.map(|()| is_work)
     }
 
     pub(super) fn handle_notice(&mut self, notice: Notice) -> io::Result<()> {

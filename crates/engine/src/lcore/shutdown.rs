@@ -75,10 +75,7 @@ impl Lcore {
         // The lcore may read of the end first; then its stages are told nothing more.
         let (mut is_told, mut was_busy) = (Phase::of(self.seen) == Phase::Ending, false);
         while !is_told && self.state.ctx.time.last_ns() < until_ns {
-            let has_notices = self.control.word() != self.seen;
-            if has_notices {
-                self.read_notices()?;
-            }
+            let has_notices = self.control.word() != self.seen && self.read_notices()?;
             // Also before the first turn: a run that fails passes through the drain quickly.
             is_told = Phase::of(self.seen) == Phase::Ending;
             if is_told {

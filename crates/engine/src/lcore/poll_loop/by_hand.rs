@@ -35,7 +35,7 @@ impl Lcore {
     /// Takes completions and notices, and tells the stages of them.
     pub(crate) fn hear(&mut self) -> io::Result<()> {
         self.take_completions();
-        if self.control.word() != self.seen { self.read_notices() } else { Ok(()) }
+        if self.control.word() != self.seen { self.read_notices().map(drop) } else { Ok(()) }
     }
 
     /// Tells the stages what happened to a port, by its place in the plan.

@@ -246,6 +246,22 @@ fn a_drain_waits_for_sends_that_are_not_signaled() {
     }
 }
 
+/// Regression: a drain lasted for its whole budget while captures came and went.
+#[test]
+fn captures_that_come_and_go_keep_no_drain_from_being_quiet() {
+    let rig = Rig::new(8);
+    let OnePort { mut lcore, control, .. } = one_port(&rig, true, [8, 8], Sends::Plain);
+    let (mut quiet, mut polls) = (Quiet::new(1, |_| control.pulses[0].read()), 0);
+    control.advance(Phase::Draining);
+    rig.script.on_poll(move |_| {
+        (polls, _) = (polls + 1, control.notify(0, Notice::Watch));
+        assert!(polls < 100, "it is never quiet");
+        quiet.look(|_| control.pulses[0].read()).then(|| control.advance(Phase::Ending));
+    });
+    lcore.run().unwrap();
+    lcore.tear_down(|stage, said| panic!("{stage}: {said}"));
+}
+
 /// Hands everything on.
 struct HandsOn;
 
