@@ -3,6 +3,7 @@
 
 pub(crate) mod errors;
 pub(crate) mod figures;
+pub(crate) mod log;
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;

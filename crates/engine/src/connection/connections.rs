@@ -205,7 +205,6 @@ fn watched<T: Default>(control: &Control, lcore: String, port: &str, run: impl F
     // few moves.
     guarded::call(run).unwrap_or_else(|what| {
         let message = format!("the thread that makes the connections of port.{port} panicked: {what}");
-        tracing::error!(%lcore, "{message}");
         control.fail(FailureReport { lcore, stage: None, panicked: false, message });
         T::default()
     })

@@ -276,16 +276,11 @@ impl Watching {
             tracing::debug!(%device, event = %kind, %source, "a connection's end");
             return;
         }
-        if is_ordinary(event.kind) {
-            tracing::debug!(%device, event = %kind, %source, ?ports, "device event");
-        } else {
-            tracing::warn!(%device, event = %kind, %source, ?ports, "device event");
-        }
         // Events of connections that come and go share one entry, or the entries would grow without
         // end.
-        let source = if of_many && !ports.is_empty() { "a connection of many".to_owned() } else { source.to_string() };
+        let known = if of_many && !ports.is_empty() { "a connection of many".to_owned() } else { source.to_string() };
         let is_of_qp = matches!(event.source, AsyncEventSource::Qp(_));
-        self.counts.add((device.clone(), kind.to_string(), source), is_of_qp, ports, lcores);
+        self.counts.add((device.clone(), kind.to_string(), known), is_of_qp, ports.clone(), lcores);
         let mut notices = Vec::new();
         for (lcore, places) in &concerned {
             let mut tell = |notice| notices.push((lcore.index, notice));
@@ -315,11 +310,16 @@ impl Watching {
         if !notices.is_empty() {
             self.control.notify_all(notices);
         }
+        // Last: the log may block.
+        if is_ordinary(event.kind) {
+            tracing::debug!(%device, event = %kind, %source, ?ports, "device event");
+        } else {
+            tracing::warn!(%device, event = %kind, %source, ?ports, "device event");
+        }
     }
 
     /// The kernel wants the device back, and waits. False: the device need not be checked again.
     fn removed(&self, watched: &Watched) -> bool {
-        tracing::warn!(device = %watched.device, "the device is being removed");
         let sentence = format!(
             "device.{}: {} is being removed from this machine (`rdma link del`, or its network interface went), which \
              waits until this run has ended; bring it back, and start the run again",
@@ -327,6 +327,7 @@ impl Watching {
         );
         let gone = |lcore: &WatchedLcore| (lcore.index, Notice::DeviceGone(sentence.clone()));
         self.control.notify_all(watched.lcores.iter().map(gone).collect());
+        tracing::warn!(device = %watched.device, "the device is being removed");
         false
     }
 }

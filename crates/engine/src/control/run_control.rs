@@ -179,17 +179,19 @@ impl Control {
         self.connections.get_or_init(|| stops.clone());
     }
 
-    /// Records a failure, and ends the run: once the failure is known, the run is stopping. No more
-    /// connections are made.
+    /// Records a failure, ends the run, and logs the failure: once it is known, the run is
+    /// stopping. No more connections are made.
     pub(crate) fn fail(&self, failure: FailureReport) {
         self.update(|progress| {
-            progress.failures.push(failure);
+            progress.failures.push(failure.clone());
             self.notices.advance(Phase::Draining as u8);
         });
         if let Some(connections) = self.connections.get() {
             connections.stop_connecting();
         }
         self.advance(Phase::Draining);
+        // Last: the log may block, and the run ends all the same.
+        tracing::error!(lcore = %failure.lcore, stage = ?failure.stage, "{}", failure.message);
     }
 
     /// The lcore at this index in the plan has ended. Its connections are disconnected, unless the
@@ -256,7 +258,6 @@ impl Failing {
         }
         let stage = place.and_then(|place| self.stages.get(place)).cloned();
         let failure = FailureReport { lcore: self.lcore.clone(), stage, panicked: false, message: why.into() };
-        tracing::error!(lcore = %failure.lcore, stage = ?failure.stage, "{}", failure.message);
         self.control.fail(failure);
     }
 }
@@ -264,6 +265,7 @@ impl Failing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rig::log::Log;
 
     fn control() -> Control {
         Control::new(vec![verbline_ring::doorbell().unwrap().0, verbline_ring::doorbell().unwrap().0])
@@ -289,6 +291,17 @@ mod tests {
                 assert_eq!(looks.join().unwrap(), Phase::Draining);
             });
         }
+    }
+
+    /// Regression: a run whose log blocked did not end, since it was logged first.
+    #[test]
+    fn a_failure_is_known_before_it_is_logged() {
+        let control = Arc::new(control());
+        let (logged, seen) = (Arc::<Mutex<Vec<_>>>::default(), Arc::clone(&control));
+        let notes = Arc::clone(&logged);
+        let log = Log(move || lock(&notes).push((seen.with(|it| it.failures.len()), Phase::of(seen.word()))));
+        tracing::subscriber::with_default(log, || control.fail(FailureReport::default()));
+        assert_eq!(*lock(&logged), [(1, Phase::Draining)]);
     }
 
     /// A notice posted at any point between reading the word and draining the inbox is delivered.

@@ -146,7 +146,6 @@ fn live(parts: LcoreParts, at: Place, control: &Arc<Control>, pin: Pin) {
     stats.cpu_at_end.set(cpu as u64);
     stats.cpus_at_end.set(cpus as u64);
     if let Some(failure) = failure {
-        tracing::error!(lcore = %name, stage = ?failure.stage, "{}", failure.message);
         control.fail(failure);
     }
     // Before the app's values are dropped, which may take long.

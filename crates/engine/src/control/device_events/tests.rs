@@ -5,6 +5,7 @@ use std::sync::mpsc;
 use verbline_verbs::{Device, Provider};
 
 use super::*;
+use crate::rig::log::Log;
 use crate::stats::counter::shared;
 
 #[test]
@@ -21,9 +22,8 @@ fn a_thread_that_does_not_end_is_waited_for_until_the_limit_and_named() {
     drop((go, sleeper));
 }
 
-/// A peer that connects again and again takes the port from queue pair to queue pair.
-#[test]
-fn events_of_queue_pairs_that_come_and_go_take_no_more_and_more_memory() {
+/// A device with one port, on one lcore, and the thread's state.
+fn one_port() -> (Watched, Watching, Shared<PortStats>) {
     let context = Device::find(Provider::Soft, "soft0").unwrap().open().unwrap();
     let stats = shared::<PortStats>();
     let port = WatchedPort { name: "p".to_owned(), stats: Shared::clone(&stats), is_many: false };
@@ -37,7 +37,31 @@ fn events_of_queue_pairs_that_come_and_go_take_no_more_and_more_memory() {
         lcores: vec![lcore],
     };
     let control = Arc::new(Control::new(vec![doorbell().unwrap().0]));
-    let watching = Watching { devices: Vec::new(), counts: EventCounts::default(), control };
+    (watched, Watching { devices: Vec::new(), counts: EventCounts::default(), control }, stats)
+}
+
+/// Regression: while the log of an event blocked, no lcore heard of it.
+#[test]
+fn lcores_hear_of_an_event_before_it_is_logged() {
+    let (watched, watching, _) = one_port();
+    let (heard, control) = (Arc::<Mutex<Vec<usize>>>::default(), Arc::clone(&watching.control));
+    let notes = Arc::clone(&heard);
+    let log = Log(move || {
+        let mut notices = Control::inbox();
+        control.read_notices(0, &mut notices);
+        lock(&notes).push(notices.len());
+    });
+    tracing::subscriber::with_default(log, || {
+        watching.came(&watched, AsyncEvent { kind: AsyncEventKind::DeviceFatal, source: AsyncEventSource::Device });
+        watching.removed(&watched);
+    });
+    assert_eq!(*lock(&heard), [1, 1]);
+}
+
+/// A peer that connects again and again takes the port from queue pair to queue pair.
+#[test]
+fn events_of_queue_pairs_that_come_and_go_take_no_more_and_more_memory() {
+    let (watched, watching, stats) = one_port();
     for qpn in 1..=1_000 {
         // The event of every other queue pair comes when the port has its successor.
         stats.qpn.set(u64::from(qpn + qpn % 2));
