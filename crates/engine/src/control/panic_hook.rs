@@ -49,12 +49,18 @@ pub(crate) fn install() -> io::Result<()> {
         return Ok(());
     }
     let (words, waiting) = sync_channel(WAITING_MAX);
-    thread::Builder::new().name("vl-panics".into()).spawn(move || write(&waiting))?;
-    // Two runs may start at once: the hook of one of them is enough, and the other's thread ends.
-    INSTALLED.get_or_init(|| {
+    // The writer sets the hook: a thread that unwinds can't, and a value that it drops may start a
+    // run. Two runs may start at once: the hook of one is enough, and the other's writer ends.
+    let set = move || {
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |info| tell(info, &words, &*before)));
-    });
+    };
+    let writer = move || {
+        INSTALLED.get_or_init(set);
+        write(&waiting);
+    };
+    thread::Builder::new().name("vl-panics".into()).spawn(writer)?;
+    INSTALLED.wait();
     Ok(())
 }
 
