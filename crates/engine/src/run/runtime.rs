@@ -71,8 +71,8 @@ impl Runtime {
     /// # Errors
     /// [`EngineError::NotConnected`]: a port was not connected within its `connect_timeout`.
     /// [`EngineError::Address`]: a port cannot be connected, e.g. because the listener rejected it
-    /// with a reason. [`EngineError::Interrupted`]: it was told to stop. The runtime is of no use
-    /// after an error.
+    /// with a reason. [`EngineError::Interrupted`]: it was told to stop, or connecting has failed
+    /// before. The runtime can't start after an error.
     pub fn connect(&mut self, stop: impl FnMut() -> bool) -> Result<(), EngineError> {
         self.built.connect(stop)
     }

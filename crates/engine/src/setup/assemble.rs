@@ -57,6 +57,8 @@ pub(crate) struct Built {
     pub(crate) control: Arc<Control>,
     pub(crate) injectors: Injectors,
     pub(crate) connections: Connections,
+    /// Connecting has failed, or has not come to its end.
+    pub(crate) is_unconnected: bool,
     pub(crate) stats: RunStats,
     pub(crate) watched: Vec<Watched>,
     pub(crate) known: Known,
@@ -166,6 +168,7 @@ pub(crate) fn build_to(plan: &Plan, registry: &Registry, extent: &Extent) -> Res
         control,
         injectors,
         connections: Connections::default(),
+        is_unconnected: false,
         watched: devices.watched(plan, &stats, &cqs),
         known: Known::new(plan, devices, endpoints, &to_connect, &cm_threads),
         to_connect,
@@ -225,12 +228,17 @@ fn mailboxes(plan: &Plan, control: &Arc<Control>) -> Result<Vec<Option<Arc<CmMai
 impl Built {
     /// Connects the ports that have an address and are not connected yet.
     pub(crate) fn connect(&mut self, mut stop: impl FnMut() -> bool) -> Result<(), EngineError> {
+        // An attempt that failed has used up its parts.
+        if self.is_unconnected {
+            return Err(EngineError::Interrupted);
+        }
         let control = &self.control;
         let stop = || stop() || control.with(|progress| progress.interrupted);
         // A plan without addresses starts no threads here, which could fail.
         if self.to_connect.is_empty() && self.cm_threads.is_empty() {
             return Ok(());
         }
+        self.is_unconnected = true;
         let refused = |source| EngineError::Process {
             call: "starting the threads that supervise the connections",
             source,
@@ -256,6 +264,7 @@ impl Built {
         self.connections =
             Connections::supervise(established, std::mem::take(&mut self.cm_threads), stops, &self.stats.clock)
                 .map_err(refused)?;
+        self.is_unconnected = false;
         Ok(())
     }
 }

@@ -345,10 +345,14 @@ fn a_wish_to_stop_ends_connecting_at_once() {
     );
     let start = Instant::now();
     let mut asked = 0;
-    let error = build(&text).connect(|| {
+    let mut runtime = build(&text);
+    let error = runtime.connect(|| {
         asked += 1;
         asked > 3
     });
+    assert!(matches!(error, Err(EngineError::Interrupted)), "{error:?}");
+    // Regression: it started, with ports that nobody connected any more.
+    let error = runtime.start().map(drop);
     assert!(matches!(error, Err(EngineError::Interrupted)), "{error:?}");
     let runtime = build(&text);
     let interrupter = runtime.interrupter();
