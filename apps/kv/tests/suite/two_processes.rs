@@ -251,6 +251,19 @@ fn two_lcores_of_two_processes_end_without_a_server() {
     assert!(error.contains("UDP port 4791"), "{client}");
 }
 
+/// A server is ended in order while its client goes on. Regression: it served the client until its
+/// drain was over, and then said that packets were on their way.
+#[test]
+fn two_lcores_of_a_server_that_is_ended_under_load_have_drained() {
+    let Some(rig) = Rig::that_closes_none() else { return };
+    let rig = Rig { server: rig.server.with(["--set", "lcore.server.drain=300ms"]), ..rig };
+    let (server, client) = rig.start();
+    let server = server.end_whole(0);
+    assert_eq!(server.json()["drained"], true, "{server}");
+    // Its last requests have lost their connections.
+    client.end_whole(1);
+}
+
 /// A client is killed amid its operations: the server goes on to serve the next one, at the same
 /// address.
 #[test]

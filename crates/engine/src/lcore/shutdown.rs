@@ -23,7 +23,8 @@ use crate::stats::calling::Call;
 use crate::stats::clock::Tick;
 use crate::stats::drop_reason::DropReason;
 
-/// The time that an lcore has for what came after all was quiet. Other lcores end meanwhile.
+/// The time that an lcore has for what came after all was quiet, or is left when its drain is over
+/// and no message comes any more. Other lcores end meanwhile.
 const LATE_WITHIN_NS: u64 = 500_000_000;
 
 impl Lcore {
@@ -95,7 +96,7 @@ impl Lcore {
         if !is_told {
             was_busy = self.run_turn();
         }
-        let is_undelivered = was_busy || self.is_awaiting();
+        let is_undelivered = (was_busy || self.is_awaiting()) && !self.finishes_without_others();
         if is_undelivered {
             control.update(|progress| progress.undelivered += 1);
         }
@@ -129,12 +130,34 @@ impl Lcore {
         if !self.is_awaiting() || self.control.with(|progress| !progress.failures.is_empty()) {
             return self.has_undelivered();
         }
-        let until_ns = until_ns.min(self.state.ctx.time.clock().now_ns().saturating_add(LATE_WITHIN_NS));
-        while self.is_awaiting() && self.state.ctx.time.last_ns() < until_ns {
+        !self.finishes_by(until_ns.min(self.late_until_ns()))
+    }
+
+    /// Drops messages from now on if other processes may go on sending them, as the clients of a
+    /// server do, and finishes the rest. Returns false if that can't be, or if some of it is left.
+    fn finishes_without_others(&mut self) -> bool {
+        let awaits_packets = self.nodes.iter().any(Node::awaits_packets);
+        if !self.drain.hears_others || awaits_packets || self.control.with(|progress| !progress.failures.is_empty()) {
+            return false;
+        }
+        self.ports.iter_mut().for_each(Port::close_input);
+        self.state.many.iter_mut().for_each(MultiPort::close_input);
+        self.finishes_by(self.late_until_ns())
+    }
+
+    /// Takes a turn at least, and more until nothing has to be waited for, or until this tick.
+    fn finishes_by(&mut self, until_ns: Tick) -> bool {
+        loop {
             self.run_turn();
             self.drain_ports();
+            if !self.is_awaiting() || self.state.ctx.time.last_ns() >= until_ns {
+                return !self.is_awaiting();
+            }
         }
-        self.is_awaiting()
+    }
+
+    fn late_until_ns(&self) -> Tick {
+        self.state.ctx.time.clock().now_ns().saturating_add(LATE_WITHIN_NS)
     }
 
     /// Takes the messages that came after the last turn, and counts them as dropped: no stage is

@@ -20,14 +20,14 @@ pub(crate) enum Delivery {
     Sink(u16),
     /// To this sink, one by one: each packet carries extra data from its completion.
     OneByOne(u16),
-    Drop,
+    Drop(DropReason),
 }
 
 impl From<Link> for Delivery {
     fn from(link: Link) -> Delivery {
         match link {
             Link::Sink(sink) => Delivery::Sink(sink),
-            Link::Drop => Delivery::Drop,
+            Link::Drop => Delivery::Drop(DropReason::Planned),
         }
     }
 }
@@ -37,7 +37,7 @@ impl Delivery {
     pub(crate) fn one_by_one(self) -> Delivery {
         match self {
             Delivery::Sink(sink) | Delivery::OneByOne(sink) => Delivery::OneByOne(sink),
-            Delivery::Drop => Delivery::Drop,
+            Delivery::Drop(_) => self,
         }
     }
 
@@ -46,7 +46,7 @@ impl Delivery {
     pub(super) fn hand_on(self, packet: Packet, ctx: &mut LcoreContext, stats: &PortStats) {
         match self {
             Delivery::Sink(sink) | Delivery::OneByOne(sink) => _ = ctx.sinks[usize::from(sink)].push(packet),
-            Delivery::Drop => stats.drops.add(DropReason::Planned, 1),
+            Delivery::Drop(reason) => stats.drops.add(reason, 1),
         }
     }
 }

@@ -136,6 +136,13 @@ impl Port {
         }
     }
 
+    /// Drops received messages from now on: other processes may go on sending.
+    pub(crate) fn close_input(&mut self) {
+        if let Some(receiving) = &mut self.receiving {
+            receiving.next = Delivery::Drop(DropReason::Stopped);
+        }
+    }
+
     /// Whether a send is out whose completion will come. The release of a queue pair waits for its
     /// own. A queue pair that has failed flushes its sends, each with a completion. Sends that a
     /// change or a pause holds in the queue are not on the wire, and count as if one were to come.

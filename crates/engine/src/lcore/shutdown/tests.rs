@@ -1,5 +1,7 @@
 //! An lcore that reads of its end late, or drains while something waits.
 
+mod others;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -366,35 +368,5 @@ fn a_late_send_that_nobody_has_acknowledged_shows() {
         let arrives = after_polls.is_some_and(|after| after == 1 || comes == Comes::AfterQuiet);
         let figures = (port.tx_packets.value(), is_drained, port.drops.count(DropReason::Stopped));
         assert_eq!(figures, (1, arrives, u64::from(!arrives)), "{comes:?}, acknowledged: {after_polls:?}");
-    }
-}
-
-/// A message comes behind the last turn. It is counted as dropped, and shows: unless its sender may
-/// be another process, which goes on. Regression: a trader that stopped under a feed of another
-/// process had not drained.
-#[test]
-fn a_message_behind_the_last_turn_shows_unless_other_processes_may_send() {
-    for hears_others in [false, true] {
-        let rig = Rig::new(8);
-        let OnePort { mut lcore, control, qpn, port, stage } = one_port(&rig, true, [8, 8], Sends::Plain);
-        lcore.nodes = vec![node(Box::new(HandsOn), stage, 1, false)];
-        lcore.drain.hears_others = hears_others;
-        while lcore.run_turn() {}
-        control.advance(Phase::Draining);
-        let (ends, mut polls) = (Arc::clone(&control), 0);
-        rig.script.on_poll(move |queues| {
-            polls += 1;
-            match polls {
-                10 => ends.advance(Phase::Ending),
-                11 => _ = queues.receive(qpn, 8),
-                _ => {}
-            }
-        });
-        lcore.run().unwrap();
-        let is_drained = control.with(|progress| progress.was_drained(true));
-        let dropped = lcore.state.ctx.sinks[0].stats.drops().count(DropReason::Stopped);
-        let figures = (port.rx_packets.value(), dropped, is_drained);
-        lcore.tear_down(|stage, said| panic!("{stage}: {said}"));
-        assert_eq!(figures, (1, 1, hears_others));
     }
 }

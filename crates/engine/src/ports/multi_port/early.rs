@@ -5,7 +5,6 @@ use verbline_mem::{ConnectionId, Packet};
 use super::MultiPort;
 use crate::ports::context::LcoreContext;
 use crate::ports::rx_half::Delivery;
-use crate::stats::drop_reason::DropReason;
 
 impl MultiPort {
     /// The stages know of a connection: its earlier packets go on to them
@@ -36,8 +35,8 @@ impl MultiPort {
                 ctx.sinks[usize::from(sink)].push(packet);
             }
         });
-        if next == Delivery::Drop {
-            self.stats.drops.add(DropReason::Planned, moved as u64);
+        if let Delivery::Drop(reason) = next {
+            self.stats.drops.add(reason, moved as u64);
         }
         let Some(receiving) = &mut self.receiving else { return false };
         if !receiving.early.iter().any(|packet| packet.connection() == Some(connection)) {

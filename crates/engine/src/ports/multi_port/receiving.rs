@@ -154,6 +154,13 @@ impl MultiPort {
         count
     }
 
+    /// As of a port with one queue pair.
+    pub(crate) fn close_input(&mut self) {
+        if let Some(receiving) = &mut self.receiving {
+            receiving.queue.next = Delivery::Drop(DropReason::Stopped);
+        }
+    }
+
     /// Takes packets back out of a sink that the stages are not to have yet, or at all.
     #[cold]
     fn sort_out(&mut self, sink: usize, before: usize, completions: &[Completion], ctx: &mut LcoreContext) {
