@@ -179,6 +179,13 @@ impl Stage for Client {
         }
     }
 
+    fn port_event(&mut self, event: PortEvent, _: &mut Outputs<'_>) {
+        // The messages under way were the last connection's: none of them is answered any more.
+        if event.change == PortChange::Up {
+            self.in_flight = 0;
+        }
+    }
+
     fn stop(&mut self, out: &mut Outputs<'_>) {
         // Answers of the last turn stay unrecorded: no turn follows to time them.
         self.stopping = true;
@@ -248,17 +255,23 @@ mod tests {
     use super::*;
     use crate::PingPong;
 
-    /// The outcome of a client that has `trips` trips of a microsecond in the middle of `lasts`,
-    /// after the exchanges that don't count.
-    fn outcome(warm_up: u32, window: u32, trips: u32, lasts: Duration) -> Outcome {
-        let (app, mut registry) = (PingPong::default(), Registry::new("pingpong"));
+    /// The client of a process of its own.
+    fn client(app: &PingPong, warm_up: u32, window: u32) -> StageTest {
+        let mut registry = Registry::new("pingpong");
         app.register(&mut registry);
         let fixed = [r#"device.nic0={provider="soft"}"#, "lcore.ping.cpu=allowed:0"].map(str::to_owned);
         let sets = [format!("pingpong.warm_up={warm_up}"), format!("pingpong.window={window}")];
         let loader = Loader::new(registry.catalog(), Machine::detect()).sets(fixed.into_iter().chain(sets));
         let plan = loader.load_path(root().join("config/two-processes/pingpong-client.toml"));
         let plan = plan.unwrap_or_else(|faults| panic!("{faults}"));
-        let mut client = StageTest::open(&plan, &registry, "client").unwrap_or_else(|error| panic!("{error}"));
+        StageTest::open(&plan, &registry, "client").unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// The outcome of a client that has `trips` trips of a microsecond in the middle of `lasts`,
+    /// after the exchanges that don't count.
+    fn outcome(warm_up: u32, window: u32, trips: u32, lasts: Duration) -> Outcome {
+        let app = PingPong::default();
+        let mut client = client(&app, warm_up, window);
         let answer = |client: &mut StageTest| {
             client.advance(Duration::from_micros(1));
             let echoes = client.sent("send");
@@ -304,6 +317,20 @@ mod tests {
                 (0.9 * expected..1.1 * expected).contains(&rate),
                 "{rate} with {warm_up} before, {window} under way"
             );
+        }
+    }
+
+    /// Regression: a client whose connection was lost sent nothing over the next one.
+    #[test]
+    fn messages_that_a_lost_connection_took_are_sent_anew_over_the_next() {
+        for window in [1, 4] {
+            let mut client = client(&PingPong::default(), 0, window);
+            client.turn();
+            drop(client.sent("send"));
+            client.port_event("ping", PortChange::Down);
+            assert!(client.sent("send").is_empty());
+            client.port_event("ping", PortChange::Up);
+            assert_eq!(client.sent("send").len(), window as usize);
         }
     }
 
