@@ -137,24 +137,26 @@ impl Oracle {
 
 /// Fills `value` with the value of a key from `origin`.
 pub(crate) fn write_value(key: usize, origin: Origin, value: &mut [u8]) {
+    let len = value.len();
     for (index, word) in value.chunks_mut(8).enumerate() {
-        let bytes = value_word(key, origin, index).to_le_bytes();
+        let bytes = value_word(key, len, origin, index).to_le_bytes();
         word.copy_from_slice(&bytes[..word.len()]);
     }
 }
 
-/// The origin of a value; `None` if any byte of it is not of this key.
+/// The origin of a value; `None` if any byte of it is not of this key, or is missing.
 fn origin_of(key: usize, value: &[u8]) -> Option<Origin> {
     let word = u64::from_le_bytes(value.get(8..16)?.try_into().ok()?);
     let origin = Origin { client: (word >> 32) as u32, generation: word as u32 };
-    let is_right = |(index, word): (usize, &[u8])| word == &value_word(key, origin, index).to_le_bytes()[..word.len()];
+    let right = |index| value_word(key, value.len(), origin, index).to_le_bytes();
+    let is_right = |(index, word): (usize, &[u8])| word == &right(index)[..word.len()];
     value.chunks(8).enumerate().all(is_right).then_some(origin)
 }
 
-fn value_word(key: usize, origin: Origin, index: usize) -> u64 {
+fn value_word(key: usize, len: usize, origin: Origin, index: usize) -> u64 {
     let from = u64::from(origin.client) << 32 | u64::from(origin.generation);
     match index {
-        0 => key as u64,
+        0 => (len as u64) << 32 | key as u64,
         1 => from,
         // Differs by word, by key, and by PUT.
         _ => (key as u64 ^ from.rotate_left(32)).wrapping_add(index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15),
@@ -268,6 +270,8 @@ mod tests {
                 let mut bad = good.clone();
                 bad[at] ^= 1;
                 assert_ne!(origin_of(7, &bad), Some(from), "byte {at} of {len}");
+                // Regression: a GET that found the front of a value was verified.
+                assert_eq!(origin_of(7, &good[..at]), None, "{at} bytes of {len}");
             }
         }
         assert_eq!(origin_of(7, &value(7, 3, 15)), None);
