@@ -1,7 +1,7 @@
 //! The client without a server: the test gives the answers, or none.
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use verbline::cli::App;
 use verbline::plan::Machine;
@@ -101,6 +101,19 @@ fn requests_that_lose_their_connections_at_the_end_are_a_failure() {
         let failures = rig.failures();
         assert!(matches!(&failures[..], [failure] if failure.contains("silent for 300.")), "{failures:?}");
     }
+}
+
+/// Regression: the client waited for all of the drain of a plan that says nothing of it, and the
+/// run failed with packets on their way.
+#[test]
+fn the_drain_waits_for_a_silent_server_no_longer_than_it_lasts() {
+    let mut rig = Rig::new(2, &[]);
+    let stopped_at = Instant::now();
+    rig.client.stop();
+    while rig.client.awaits_packets() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(stopped_at.elapsed() < Duration::from_millis(900), "{:?}", stopped_at.elapsed());
 }
 
 /// One answer is lost, and the server has given another one since: it is there.
