@@ -7,7 +7,7 @@ use verbline::prelude::*;
 use crate::commands::Commands;
 use crate::exchange::Known;
 use crate::fair_share::Shares;
-use crate::lcore_namespace::{Space, check_file};
+use crate::lcore_namespace::{Space, SpaceError, check_file};
 use crate::namespace_table::Spaces;
 use crate::port::{port_of, shares_of};
 use crate::settings::{PAGE_BYTES, SECTION, Settings, name};
@@ -48,11 +48,18 @@ pub(crate) fn describe(stage: &StageContext<'_>) -> Result<Described, StageError
     let port = port_of(stage, &settings, section)?;
     let (room, packets) = shares_of(port)?;
     settings.check_cntlids(stage.plan(), section)?;
-    for name in settings.namespace.values().filter_map(|space| space.memory.as_ref()) {
-        if !stage.plan().regions().iter().any(|region| region.name == *name) {
-            let message = format!("a namespace is kept in region.{name}, which the plan does not have");
-            return Err(section.refuse("namespace", message).into());
-        }
+    let plan = stage.plan();
+    for (nsid, name) in settings.numbered().into_iter().filter_map(|(nsid, how)| Some((nsid, how.memory?))) {
+        let region = plan.regions().iter().find(|region| region.name == name);
+        let owner = region.and_then(|region| region.owner);
+        let message = match region {
+            None => format!("a namespace is kept in region.{name}, which the plan does not have"),
+            Some(_) if owner.is_none_or(|owner| plan[owner].kind != stage.kind()) => {
+                SpaceError::NoRegion(name).to_string()
+            }
+            Some(_) => continue,
+        };
+        return Err(section.refuse(&format!("namespace.{nsid}.memory"), message).into());
     }
     for (nsid, how) in settings.numbered() {
         check_file(nsid, &how).map_err(|message| section.refuse(&format!("namespace.{nsid}.file"), message))?;

@@ -369,6 +369,7 @@ fn two_lcores_settings_that_cannot_be_are_refused_at_their_place() {
         ("nvme.queues_max=0", "0 is not within 1 to 1024"),
         ("nvme.namespace.1.block_bytes=100", "blocks of 100 bytes"),
         ("nvme.namespace.1.memory=none", "is kept in region.none"),
+        ("nvme.namespace.2={memory=\"buffers\"}", "no target stage of the plan owns region.buffers"),
         ("nvme.namespace.0.null_bytes=4096", "`0` numbers no namespace"),
         ("nvme.namespace.2={memory=\"disk\"}", "namespaces 1 and 2 are both kept in region.disk"),
         ("nvme.namespace.01={null_bytes=4096}", "`01` is another way to write 1"),
