@@ -73,18 +73,21 @@ pub(crate) struct Initiator {
 
 pub(crate) fn register(registry: &mut Registry, results: &Results) {
     let results = results.clone();
-    let spec = StageSpec {
+    registry
+        .section_of::<Settings>(SECTION, MEANING)
+        .stage(KIND, spec(), move |stage| Ok(Box::new(Initiator::new(stage, results.clone())?)));
+    registry.needs(KIND, needs).params_of::<Params>(KIND, "an initiator");
+}
+
+fn spec() -> StageSpec {
+    StageSpec {
         outputs: &["admin", "io"],
         source: true,
         timers: 2,
         drops: DROPS,
         summary: "reads and writes a namespace over NVMe, and verifies every block",
         ..StageSpec::default()
-    };
-    registry
-        .section_of::<Settings>(SECTION, MEANING)
-        .stage(KIND, spec, move |stage| Ok(Box::new(Initiator::new(stage, results.clone())?)));
-    registry.needs(KIND, needs).params_of::<Params>(KIND, "an initiator");
+    }
 }
 
 /// Declares that the target READs and WRITEs the data of commands in place, by keys of the region
@@ -223,7 +226,9 @@ impl Initiator {
             }
             return self.reset(out);
         }
-        if self.queues.get(connection.slot()).is_some_and(|queue| queue.connection == Some(connection)) {
+        let queue = self.queues.get_mut(connection.slot()).filter(|queue| queue.connection == Some(connection));
+        if let Some(queue) = queue {
+            (queue.connection, queue.state) = (None, State::Down);
             self.reset(out);
         }
     }
@@ -374,3 +379,6 @@ impl Drop for Initiator {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
