@@ -114,6 +114,9 @@ impl Summary {
             println!("failed: {name}");
         }
         println!("{} passed, {} failed", self.passed, self.failed.len());
+        if self.failed.is_empty() && self.passed == 0 {
+            println!("No test ran. `./x test --list` shows the names.");
+        }
         self.failed.is_empty() && self.passed > 0
     }
 }
