@@ -119,11 +119,14 @@ fn without_threads_the_first_that_a_run_needs_is_named() {
         .replace("peer = \"port.out\"", "listen = \"10.9.9.1:7571\"");
     let path = concat!(env!("CARGO_TARGET_TMPDIR"), "/rig-by-address.toml");
     fs::write(path, by_address).unwrap();
-    for (plan, named) in [
-        ("tests/plans/rig.toml", "lcore.main: starting its thread: "),
-        (path, "port.out: the thread that connects it can't be made: "),
+    let many = ["--set", "port.out.connections=1", "--set", "port.in.connections_max=1"];
+    for (plan, sets, named) in [
+        ("tests/plans/rig.toml", &[][..], "lcore.main: starting its thread: "),
+        (path, &[], "port.out: the thread that connects it can't be made: "),
+        (path, &many, "port.out: the thread that makes the connections of it can't be made: "),
     ] {
         let program = Program::new(env!("CARGO_BIN_EXE_rig")).with(["run", plan, "--set", "pool.packets.pages=4KiB"]);
+        let program = program.with(sets);
         let shown = program.run_as(&mut program.behind(without("threads"))).exited(1);
         let said = unwrapped(&shown.stderr);
         assert!(said.contains(&format!("error: {plan}:")) && said.contains(named), "{shown}");

@@ -16,6 +16,7 @@ use crate::connection::supervisor::{LcoreSide, Reconnector, Supervisor};
 use crate::control::connection_stops::{ConnectionStops, StopFlags};
 use crate::control::joining::{Joined, is_this, join_until};
 use crate::control::run_control::Control;
+use crate::errors::error::{EngineError, Place};
 use crate::errors::guarded;
 use crate::errors::guarded::lock;
 use crate::errors::stuck::Stuck;
@@ -26,6 +27,8 @@ use crate::stats::wire::IncidentsReport;
 /// The time that the threads have to end where their run never started, which an acceptor may not
 /// use up: as much as a stop gives them.
 const DROP_LIMIT: Duration = Duration::from_secs(5);
+
+const FREE_FDS: &str = "free file descriptors (ulimit -n)";
 
 /// One connection.
 #[derive(Clone, Debug)]
@@ -78,7 +81,7 @@ impl Connections {
         cm_threads: Vec<CmThreadSpec>,
         stop: ConnectionStops,
         clock: &Clock,
-    ) -> io::Result<Connections> {
+    ) -> Result<Connections, EngineError> {
         if established.is_empty() && cm_threads.is_empty() {
             return Ok(Connections::default());
         }
@@ -94,14 +97,22 @@ impl Connections {
             let (control, lcore, port) = (spec.mailbox.control(), spec.port.lcore.clone(), spec.port.name.clone());
             let (of, to, acceptor) = (lcore.clone(), port.clone(), spec.acceptor.clone());
             let flags = stop.of_lcore(spec.port.lcore_index);
-            let cm_thread = CmThread::new(spec, flags)?;
-            let thread = named.spawn(move || watched(&control, of, &to, || cm_thread.run()))?;
+            let at = spec.port.at.clone();
+            let cm_thread = CmThread::new(spec, flags).map_err(|source| EngineError::System {
+                at: at.clone(),
+                lcore: lcore.clone(),
+                call: "watching the connections of a port (epoll)",
+                source,
+                remedy: FREE_FDS,
+            })?;
+            let thread = named.spawn(move || watched(&control, of, &to, || cm_thread.run()));
+            let thread = thread.map_err(unmade(at, port.clone(), "makes the connections of"))?;
             connections.cm_threads.push(StartedCmThread { port, lcore, acceptor, thread });
         }
         Ok(connections)
     }
 
-    fn supervise_one(&mut self, established: Established, stop: StopFlags, clock: &Clock) -> io::Result<()> {
+    fn supervise_one(&mut self, established: Established, stop: StopFlags, clock: &Clock) -> Result<(), EngineError> {
         let Established { spec: ConnectionSpec { port, role, maker, mailbox }, status, connection } = established;
         self.entries.push(SupervisedConnection {
             index: port.index,
@@ -115,11 +126,12 @@ impl Connections {
         // Linux cuts a thread's name at 15 bytes.
         let named = std::thread::Builder::new().name(format!("vl-link-{}", port.name));
         let (name, address) = (port.name.clone(), role.address());
+        let refused = unmade(port.at.clone(), name.clone(), "supervises the connection of");
         let (lcore, clock) = (LcoreSide::new(mailbox, port.index as u16), clock.clone());
         let reconnects = maker.is_some();
         let manager = Reconnector { port, role, maker };
         let supervisor = Supervisor { port: name, address, manager, reconnects, lcore, status, stop, clock };
-        self.supervisors.push(named.spawn(move || supervisor.run(connection))?);
+        self.supervisors.push(named.spawn(move || supervisor.run(connection)).map_err(refused)?);
         Ok(())
     }
 
@@ -196,6 +208,11 @@ impl Statuses {
     pub(crate) fn report(&self, started_ns: Tick, is_down: impl Fn(usize) -> bool) -> Vec<ConnectionReport> {
         self.0.iter().map(|entry| entry.report(started_ns, is_down(entry.index))).collect()
     }
+}
+
+/// The error of a thread that can't be made; `does` is followed by "it", the port.
+fn unmade(at: Place, port: String, does: &'static str) -> impl FnOnce(io::Error) -> EngineError {
+    move |source| EngineError::Thread { at, port, does, source }
 }
 
 /// Runs the cm thread of a port. Its panic ends the run, in order, since the port's connections

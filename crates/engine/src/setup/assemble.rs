@@ -240,9 +240,9 @@ impl Built {
         }
         self.is_unconnected = true;
         let refused = |source| EngineError::Process {
-            call: "starting the threads that supervise the connections",
+            call: "making the eventfds that end the threads of connections",
             source,
-            remedy: "free file descriptors or threads (ulimit -n, ulimit -u)",
+            remedy: FREE_FDS,
         };
         let stop_connecting = Arc::new(StopFlag::new().map_err(refused)?);
         let ports = self.lcores.iter_mut().flat_map(|lcore| &mut lcore.ports);
@@ -262,8 +262,7 @@ impl Built {
         let stops = ConnectionStops::new(stop_connecting, self.lcores.len()).map_err(refused)?;
         self.control.set_connections(&stops);
         self.connections =
-            Connections::supervise(established, std::mem::take(&mut self.cm_threads), stops, &self.stats.clock)
-                .map_err(refused)?;
+            Connections::supervise(established, std::mem::take(&mut self.cm_threads), stops, &self.stats.clock)?;
         self.is_unconnected = false;
         Ok(())
     }
