@@ -1,7 +1,7 @@
 //! The settings of a capture, and the reasons to refuse it.
 
 /// The packets that a capture copies, and how much of each.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CaptureSpec {
     /// The points, each once: `port.NAME`; `stage.NAME` or `stage.NAME.OUTPUT`, for packets that
     /// the stage sends; `ring.NAME` or `injector.NAME`, for packets taken from it. Empty: every
@@ -28,6 +28,15 @@ pub struct CaptureFilter {
 impl CaptureFilter {
     pub(crate) fn matches(&self, data: &[u8]) -> bool {
         data.get(self.offset_bytes..).is_some_and(|rest| rest.starts_with(&self.bytes))
+    }
+}
+
+/// Every packet at every port, whole; as many may wait as there is memory for.
+impl Default for CaptureSpec {
+    fn default() -> CaptureSpec {
+        let snap_bytes = CaptureSpec::SNAP_BYTES_MAX;
+        let depth_packets = CaptureSpec::WAITING_BYTES_MAX / snap_bytes;
+        CaptureSpec { points: Vec::new(), snap_bytes, filter: None, depth_packets }
     }
 }
 
@@ -91,4 +100,15 @@ pub enum CaptureError {
     /// The run has nothing more to capture.
     #[error("the run is over")]
     Over,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: it was refused, as one that keeps nothing of a packet.
+    #[test]
+    fn the_default_is_a_capture() {
+        assert_eq!(CaptureSpec::default().check(), Ok(()));
+    }
 }
