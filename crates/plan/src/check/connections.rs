@@ -189,8 +189,9 @@ fn check_acceptor(port: &RawPort, catalog: &Catalog, sink: &mut Sink) {
     let name = &port.head.name;
     let Some(acceptor) = &port.shared.acceptor else {
         if let Some((span, _)) = port.shared.acceptor_params {
-            sink.no_effect("acceptor_params", span, format!("port.{name} has no acceptor"))
-                .help("add `acceptor = \"NAME\"`, or remove it");
+            sink.error("missing-key", span, format!("`acceptor_params` of port.{name} needs `acceptor`"))
+                .note("without an acceptor every peer is let in")
+                .help("add `acceptor = \"NAME\"`, or remove `acceptor_params`");
         }
         return;
     };
