@@ -84,9 +84,9 @@ impl Keys for Settings {
         AppKey::integer("connect_timeout_ms", 100..=60_000, "from a queue's connection to its Connect command")
             .or(5_000)
             .unit("ms"),
-        AppKey::integer("address_connections_max", 0..=i64::MAX as u64, "connections from one address, at most")
+        AppKey::integer("address_connections_max", 1..=i64::MAX as u64, "connections from one address, at most")
             .optional("half of all"),
-        AppKey::integer("address_commands_max", 0..=u32::MAX as u64, "commands from one address, at most")
+        AppKey::integer("address_commands_max", 1..=u32::MAX as u64, "commands from one address, at most")
             .optional("half of all"),
         AppKey::integer("queues_max", 1..=1024, "I/O queues of a controller, at most").or(8),
         AppKey::integer("entries_max", 2..=4096, "entries of a queue, at most").or(128),
