@@ -105,7 +105,9 @@ fn bring_up_wired(
 fn mtu_of(wire: &Wire, to: SocketAddr, found: std::io::Result<u8>) -> Result<Mtu, ConnectionError> {
     let found = found.map_err(|error| {
         let errno = Errno::new(error.raw_os_error().unwrap_or(libc::EIO));
-        VerbError::new("connect", format!("a UDP socket of {}, to {to}", wire.address()), errno)
+        // Whatever port its listener has: that of RoCE.
+        let (own, peers) = (wire.address(), SocketAddr::new(to.ip(), wire.address().port()));
+        VerbError::new("connect", format!("a UDP socket of {own}, to {peers}"), errno)
     })?;
     Ok(Mtu::from_raw(found.into()))
 }
