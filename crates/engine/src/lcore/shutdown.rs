@@ -96,11 +96,12 @@ impl Lcore {
         if !is_told {
             was_busy = self.run_turn();
         }
-        let is_undelivered = (was_busy || self.is_awaiting()) && !self.finishes_without_others();
+        let late_until_ns = self.state.ctx.time.clock().now_ns().saturating_add(LATE_WITHIN_NS);
+        let is_undelivered = (was_busy || self.is_awaiting()) && !self.finishes_without_others(late_until_ns);
         if is_undelivered {
             control.update(|progress| progress.undelivered += 1);
         }
-        let mut is_left = is_told && self.is_left_late(until_ns);
+        let mut is_left = is_told && self.is_left_late(until_ns.min(late_until_ns));
         // Other lcores may have longer, and send to this one's ports and rings until all end
         // together.
         let goes_on = !is_told;
@@ -130,19 +131,19 @@ impl Lcore {
         if !self.is_awaiting() || self.control.with(|progress| !progress.failures.is_empty()) {
             return self.has_undelivered();
         }
-        !self.finishes_by(until_ns.min(self.late_until_ns()))
+        !self.finishes_by(until_ns)
     }
 
     /// Drops messages from now on if other processes may go on sending them, as the clients of a
     /// server do, and finishes the rest. Returns false if that can't be, or if some of it is left.
-    fn finishes_without_others(&mut self) -> bool {
+    fn finishes_without_others(&mut self, until_ns: Tick) -> bool {
         let awaits_packets = self.nodes.iter().any(Node::awaits_packets);
         if !self.drain.hears_others || awaits_packets || self.control.with(|progress| !progress.failures.is_empty()) {
             return false;
         }
         self.ports.iter_mut().for_each(Port::close_input);
         self.state.many.iter_mut().for_each(MultiPort::close_input);
-        self.finishes_by(self.late_until_ns())
+        self.finishes_by(until_ns)
     }
 
     /// Takes a turn at least, and more until nothing has to be waited for, or until this tick.
@@ -154,10 +155,6 @@ impl Lcore {
                 return !self.is_awaiting();
             }
         }
-    }
-
-    fn late_until_ns(&self) -> Tick {
-        self.state.ctx.time.clock().now_ns().saturating_add(LATE_WITHIN_NS)
     }
 
     /// Takes the messages that came after the last turn, and counts them as dropped: no stage is
