@@ -1,7 +1,6 @@
 //! The test rig for models of ports and lcores: a scripted device, a pool, and a clock that a test
 //! moves.
 
-pub(crate) mod errors;
 pub(crate) mod figures;
 pub(crate) mod log;
 

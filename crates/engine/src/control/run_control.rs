@@ -265,7 +265,7 @@ impl Failing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rig::log::Log;
+    use crate::rig::log::at_each_log;
 
     fn control() -> Control {
         Control::new(vec![verbline_ring::doorbell().unwrap().0, verbline_ring::doorbell().unwrap().0])
@@ -297,11 +297,9 @@ mod tests {
     #[test]
     fn a_failure_is_known_before_it_is_logged() {
         let control = Arc::new(control());
-        let (logged, seen) = (Arc::<Mutex<Vec<_>>>::default(), Arc::clone(&control));
-        let notes = Arc::clone(&logged);
-        let log = Log(move || lock(&notes).push((seen.with(|it| it.failures.len()), Phase::of(seen.word()))));
-        tracing::subscriber::with_default(log, || control.fail(FailureReport::default()));
-        assert_eq!(*lock(&logged), [(1, Phase::Draining)]);
+        let seen = Arc::clone(&control);
+        let look = move |_| (seen.with(|it| it.failures.len()), Phase::of(seen.word()));
+        assert_eq!(at_each_log(look, || control.fail(FailureReport::default())), [(1, Phase::Draining)]);
     }
 
     /// A notice posted at any point between reading the word and draining the inbox is delivered.

@@ -7,7 +7,7 @@ use verbline_verbs::Transport;
 use super::*;
 use crate::control::connection_stops::ConnectionStops;
 use crate::control::run_control::{Control, LcoreInbox};
-use crate::rig::log::Log;
+use crate::rig::log::at_each_log;
 use crate::rig::{Depths, Rig};
 
 /// Connects nobody.
@@ -37,7 +37,7 @@ fn mailbox() -> Arc<CmMailbox> {
 /// Regression: the log was called under the lock that a snapshot takes.
 #[test]
 fn a_log_may_look_at_a_connection_that_is_lost() {
-    let (status, seen) = (SharedStatus::new(Mutex::new(Status::new())), Arc::<Mutex<Vec<_>>>::default());
+    let status = SharedStatus::new(Mutex::new(Status::new()));
     let stops = ConnectionStops::new(Arc::new(StopFlag::new().unwrap()), 1).unwrap();
     let supervisor = Supervisor {
         port: "p".into(),
@@ -49,11 +49,9 @@ fn a_log_may_look_at_a_connection_that_is_lost() {
         stop: stops.of_lcore(0),
         clock: Clock::new(),
     };
-    let notes = Arc::clone(&seen);
-    let log = Log(move || lock(&notes).push(status.try_lock().map(|status| status.state).ok()));
+    let look = move |_| status.try_lock().map(|status| status.state).ok();
     let lost = || supervisor.lost("on purpose".into(), ConnectionState::Disconnected);
-    tracing::subscriber::with_default(log, lost);
-    assert_eq!(*lock(&seen), [Some(ConnectionState::Disconnected)]);
+    assert_eq!(at_each_log(look, lost), [Some(ConnectionState::Disconnected)]);
 }
 
 #[test]

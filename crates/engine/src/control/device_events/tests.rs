@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use verbline_verbs::{Device, Provider};
 
 use super::*;
-use crate::rig::log::Log;
+use crate::rig::log::at_each_log;
 use crate::stats::counter::shared;
 
 #[test]
@@ -44,18 +44,17 @@ fn one_port() -> (Watched, Watching, Shared<PortStats>) {
 #[test]
 fn lcores_hear_of_an_event_before_it_is_logged() {
     let (watched, watching, _) = one_port();
-    let (heard, control) = (Arc::<Mutex<Vec<usize>>>::default(), Arc::clone(&watching.control));
-    let notes = Arc::clone(&heard);
-    let log = Log(move || {
+    let control = Arc::clone(&watching.control);
+    let heard = move |_| {
         let mut notices = Control::inbox();
         control.read_notices(0, &mut notices);
-        lock(&notes).push(notices.len());
-    });
-    tracing::subscriber::with_default(log, || {
+        notices.len()
+    };
+    let events = || {
         watching.came(&watched, AsyncEvent { kind: AsyncEventKind::DeviceFatal, source: AsyncEventSource::Device });
         watching.removed(&watched);
-    });
-    assert_eq!(*lock(&heard), [1, 1]);
+    };
+    assert_eq!(at_each_log(heard, events), [1, 1]);
 }
 
 /// A peer that connects again and again takes the port from queue pair to queue pair.

@@ -315,6 +315,15 @@ fn what_comes_after_an_lcore_has_drained_and_is_left_shows() {
     assert_eq!(ring_stats.drops.count(DropReason::Stopped), 1);
 }
 
+/// An lcore that sends on what it receives, and is to drain.
+fn hands_on(rig: &Rig) -> OnePort {
+    let mut one = one_port(rig, true, [8, 8], Sends::Plain);
+    one.lcore.nodes = vec![node(Box::new(HandsOn), Shared::clone(&one.stage), 1, false)];
+    while one.lcore.run_turn() {}
+    one.control.advance(Phase::Draining);
+    one
+}
+
 /// When an lcore receives a message that it sends on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Comes {
@@ -334,13 +343,10 @@ fn a_late_send_that_nobody_has_acknowledged_shows() {
     let cases = [Comes::AfterItsDrain, Comes::AfterQuiet].map(|comes| acknowledged.map(|after| (comes, after)));
     for (comes, after_polls) in cases.into_iter().flatten() {
         let rig = Rig::new(8);
-        let OnePort { mut lcore, control, qpn, port, stage } = one_port(&rig, true, [8, 8], Sends::Plain);
-        lcore.nodes = vec![node(Box::new(HandsOn), stage, 1, false)];
+        let OnePort { mut lcore, control, qpn, port, .. } = hands_on(&rig);
         if comes == Comes::AfterItsDrain {
             lcore.drain.budget_ns = 0;
         }
-        while lcore.run_turn() {}
-        control.advance(Phase::Draining);
         let read = |control: &Control| control.pulses[0].read();
         let (ends, mut quiet) = (Arc::clone(&control), Quiet::new(1, |_| read(&control)));
         let (mut polls, mut received_at, time) = (0, None, rig.time.clone());

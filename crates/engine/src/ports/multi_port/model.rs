@@ -19,8 +19,8 @@ use self::oracle::Shape;
 use self::world::World;
 use super::changes::CLOSED_HERE;
 use crate::ports::posting::STARVED_RETRY_NS;
-use crate::rig::errors::errors_of;
 use crate::rig::figures::{FULL, WRONG};
+use crate::rig::log::errors_of;
 use crate::rig::{DATA_BYTES, Depths};
 
 /// The sinks of the model's lcore: the input of the stage that the port feeds, and the port's own.

@@ -9,11 +9,8 @@ use super::*;
 fn a_server_has_drained_though_the_clients_of_another_process_go_on() {
     for hears_others in [false, true] {
         let rig = Rig::new(8);
-        let OnePort { mut lcore, control, qpn, port, stage } = one_port(&rig, true, [8, 8], Sends::Plain);
-        lcore.nodes = vec![node(Box::new(HandsOn), stage, 1, false)];
+        let OnePort { mut lcore, control, qpn, port, .. } = hands_on(&rig);
         lcore.drain.hears_others = hears_others;
-        while lcore.run_turn() {}
-        control.advance(Phase::Draining);
         let (ends, time, mut polls) = (Arc::clone(&control), rig.time.clone(), 0);
         rig.script.on_poll(move |queues| {
             polls += 1;
@@ -41,11 +38,8 @@ fn a_server_has_drained_though_the_clients_of_another_process_go_on() {
 fn a_message_behind_the_last_turn_shows_unless_other_processes_may_send() {
     for hears_others in [false, true] {
         let rig = Rig::new(8);
-        let OnePort { mut lcore, control, qpn, port, stage } = one_port(&rig, true, [8, 8], Sends::Plain);
-        lcore.nodes = vec![node(Box::new(HandsOn), stage, 1, false)];
+        let OnePort { mut lcore, control, qpn, port, .. } = hands_on(&rig);
         lcore.drain.hears_others = hears_others;
-        while lcore.run_turn() {}
-        control.advance(Phase::Draining);
         let (ends, mut polls) = (Arc::clone(&control), 0);
         rig.script.on_poll(move |queues| {
             polls += 1;

@@ -8,7 +8,7 @@ use verbline_verbs::{
 
 use super::*;
 use crate::ports::tx_half::Sending;
-use crate::rig::errors::errors_of;
+use crate::rig::log::errors_of;
 use crate::rig::{Depths, Rig, pool, port};
 use crate::stats::down_reason::DownReason;
 use crate::stats::drop_reason::DropReason;

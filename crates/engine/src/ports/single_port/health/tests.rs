@@ -7,7 +7,7 @@ use verbline_verbs::event::AsyncEventKind;
 use super::*;
 use crate::ports::rx_half::Receiving;
 use crate::ports::sink::Link;
-use crate::rig::errors::errors_of;
+use crate::rig::log::errors_of;
 use crate::rig::{Depths, Rig, port};
 use crate::stats::counter::shared;
 use crate::stats::counters::LcoreStats;
