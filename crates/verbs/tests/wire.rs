@@ -298,11 +298,9 @@ fn a_peer_that_is_killed_ends_what_is_posted_within_the_retries() {
     assert_eq!(incidents.values(), counted, "they are kept when the queue pair is gone");
 }
 
-/// Regression: packets from one system call were completed only once all had been taken in, and the
-/// transport has no space for so long a burst. It told the peer that there was no receive (RNR).
-#[test]
-fn a_burst_that_comes_at_once_finds_its_receives() {
-    let mut other = Other::start("burst");
+/// Receives a burst of this other process, whole.
+fn after_a_burst_of(name: &str) -> (Other, Side, Connection) {
+    let mut other = Other::start(name);
     let mut side = side(own(), false);
     let connection = connect(&mut side, other.listens(), BURST);
     other.says("region");
@@ -310,6 +308,14 @@ fn a_burst_that_comes_at_once_finds_its_receives() {
     for (number, packet) in side.receive(BURST).iter().enumerate() {
         assert_eq!(packet.data(), message(number as u32, 64), "message {number}");
     }
+    (other, side, connection)
+}
+
+/// Regression: packets from one system call were completed only once all had been taken in, and the
+/// transport has no space for so long a burst. It told the peer that there was no receive (RNR).
+#[test]
+fn a_burst_that_comes_at_once_finds_its_receives() {
+    let (other, side, connection) = after_a_burst_of("burst");
     let wire = verbline_softnic::wire::of_device("soft0").expect("it has an address");
     let counted = wire.counters(side.qp.qpn()).expect("it goes over UDP");
     assert_eq!(counted.incidents().rnr_naks_sent, 0);

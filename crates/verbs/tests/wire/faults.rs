@@ -12,7 +12,7 @@ use verbline_verbs::{Access, Provider, SendOptions, Status};
 
 use crate::common::{self, PATIENCE, message};
 use crate::other::Other;
-use crate::{BURST, REGION_BYTES, connect, finish, own, side, terms};
+use crate::{BURST, REGION_BYTES, after_a_burst_of, connect, finish, own, side, terms};
 
 /// A second per retry, seven retries: they are not over before the peer goes on.
 const TIMEOUT: u8 = 18;
@@ -156,14 +156,7 @@ pub(crate) fn refuse_runs() {
 /// Regression: runs were sent as such again and again, and the connection ended.
 #[test]
 fn where_the_kernel_takes_no_runs_each_datagram_leaves_alone() {
-    let mut other = Other::start("burst-one-by-one");
-    let mut side = side(own(), false);
-    let connection = connect(&mut side, other.listens(), BURST);
-    other.says("region");
-    other.tell("now");
-    for (number, packet) in side.receive(BURST).iter().enumerate() {
-        assert_eq!(packet.data(), message(number as u32, 64), "message {number}");
-    }
+    let (other, _side, connection) = after_a_burst_of("burst-one-by-one");
     drop(connection);
     other.ends_well();
 }
