@@ -27,10 +27,6 @@ const NOT_IN_ORDER: DropReason = DropReason::Stage(1);
 /// The packet is too short for a request.
 const NO_ROOM: DropReason = DropReason::Stage(2);
 
-/// How long the drain waits for answers, from the last packet on: an exchange that is gone sends
-/// none.
-const ANSWERS_WITHIN_NS: u64 = 500_000_000;
-
 /// Live orders of all instruments together, and price levels per side.
 const BOOKS: BookSpec = BookSpec { instruments: INSTRUMENTS_MAX, orders: 1 << 20, levels_per_side: 4_096 };
 
@@ -184,7 +180,8 @@ impl Stage for ItchBook {
 
     fn stop(&mut self, out: &mut Outputs<'_>) {
         self.waits = self.ports.iter().any(Option::is_some);
-        self.silence = Silence::new(ANSWERS_WITHIN_NS);
+        // From the last packet on.
+        self.silence = Silence::new(verbline::cli::Silence::ANSWER_WITHIN.as_nanos() as u64);
         self.silence.heard(out.now_ns());
     }
 

@@ -1,8 +1,9 @@
 //! The trader's strategy: looks at changed best levels, asks the risk gate, and turns the packet
 //! into the order.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use verbline::cli::Silence;
 use verbline::plan::{Asked, Needs};
 use verbline::prelude::*;
 
@@ -20,10 +21,6 @@ const NO_ROOM: DropReason = DropReason::Stage(1);
 
 /// The sender of the orders.
 const FIRM: [u8; 4] = *b"VRBL";
-
-/// How long the drain waits for reports: an order that was lost gets none. Less than the least
-/// drain of a plan that says nothing of it.
-const REPORTS_WITHIN: Duration = Duration::from_millis(500);
 
 pub(super) fn register(registry: &mut Registry, tally: &Tally) {
     let home = tally.clone();
@@ -79,7 +76,9 @@ impl Stage for Strategy {
     }
 
     fn awaits_packets(&self) -> bool {
-        !self.open.is_empty() && self.stopped_at.is_some_and(|stopped_at| stopped_at.elapsed() < REPORTS_WITHIN)
+        // An order that was lost gets no report.
+        let is_early = |stopped_at: Instant| stopped_at.elapsed() < Silence::ANSWER_WITHIN;
+        !self.open.is_empty() && self.stopped_at.is_some_and(is_early)
     }
 }
 

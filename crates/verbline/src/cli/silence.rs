@@ -6,9 +6,6 @@ use verbline_engine::Tick;
 
 /// Reconnecting takes some time, however short a client's time-out is.
 const SILENT_NS_MIN: u64 = 1_000_000_000;
-/// How long the drain waits for an answer: a peer that is silent gives none. Less than the drain of
-/// a plan that says nothing of it.
-const ANSWER_WITHIN: Duration = Duration::from_millis(500);
 
 /// When the peer of a client was last heard of, and what has happened since.
 #[derive(Debug, Default)]
@@ -23,6 +20,10 @@ pub struct Silence {
 }
 
 impl Silence {
+    /// How long a drain waits for an answer: a peer that is silent gives none. Less than the drain
+    /// of a plan that says nothing of it.
+    pub const ANSWER_WITHIN: Duration = Duration::from_millis(500);
+
     /// Notes a sign of the peer, such as a reply.
     #[inline]
     pub fn heard(&mut self, now_ns: Tick) {
@@ -43,7 +44,7 @@ impl Silence {
     /// Whether the drain may still wait for a sign of the peer: one answer is enough, since others
     /// may be lost. Connections to a peer that is gone end meanwhile.
     pub fn may_wait(&self) -> bool {
-        let is_early = |stopped_at: Instant| stopped_at.elapsed() < ANSWER_WITHIN;
+        let is_early = |stopped_at: Instant| stopped_at.elapsed() < Silence::ANSWER_WITHIN;
         Some(self.heard_ns) <= self.stopped_ns && self.stopped_at.is_some_and(is_early)
     }
 
