@@ -202,23 +202,15 @@ mod tests {
     use std::time::Duration;
 
     use hdrhistogram::Histogram;
-    use verbline::testing::StageTest;
-    use verbline_tests::root;
 
     use super::*;
     use crate::TickToTrade;
+    use crate::stages::alone::alone;
 
     /// Hands frames of two messages to the arbiter of a trader alone, each after a pause, and
     /// returns the report.
     fn received(app: &TickToTrade, pauses: &[Duration]) -> Report {
-        let mut registry = Registry::new("tick-to-trade");
-        app.register(&mut registry);
-        let fixed = [r#"device.nic0={provider="soft"}"#, "lcore.trader.cpu=allowed:0", "stage.arbiter.params.first=1"];
-        let fixed = fixed.map(str::to_owned);
-        let loader = Loader::new(registry.catalog(), Machine::detect()).sets(fixed);
-        let plan = loader.load_path(root().join("config/two-processes/tick-to-trade-trader.toml"));
-        let plan = plan.unwrap_or_else(|faults| panic!("{faults}"));
-        let mut arbiter = StageTest::open(&plan, &registry, "arbiter").unwrap_or_else(|error| panic!("{error}"));
+        let mut arbiter = alone(app, "arbiter", &["stage.arbiter.params.first=1"]);
         let message = [&[0, 12, b'S'][..], &[0; 11]].concat();
         for (number, pause) in (1_u64..).step_by(2).zip(pauses) {
             arbiter.advance(*pause);

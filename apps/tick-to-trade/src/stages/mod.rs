@@ -10,6 +10,8 @@
 //! A packet is reused all the way: the arriving frame becomes the update message of the book, and
 //! that becomes the order.
 
+#[cfg(test)]
+pub(crate) mod alone;
 mod arbiter;
 mod channels;
 mod desk;

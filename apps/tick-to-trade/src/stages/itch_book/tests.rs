@@ -2,27 +2,20 @@
 
 use std::time::Duration;
 
-use verbline::plan::Machine;
 use verbline::testing::StageTest;
-use verbline_tests::root;
 
 use super::*;
 use crate::TickToTrade;
 use crate::itch::encode::{self, Header};
 use crate::mold::Writer;
+use crate::stages::alone::alone;
 
 struct Rig(StageTest);
 
 impl Rig {
     /// A book that has missed message 2 of three, and has asked for it.
     fn behind() -> Rig {
-        let mut registry = Registry::new("tick-to-trade");
-        TickToTrade::default().register(&mut registry);
-        let sets = [r#"device.nic0={provider="soft"}"#, "lcore.trader.cpu=allowed:0", "stage.book.params.first=1"];
-        let loader = Loader::new(registry.catalog(), Machine::detect()).sets(sets);
-        let plan = loader.load_path(root().join("config/two-processes/tick-to-trade-trader.toml"));
-        let plan = plan.unwrap_or_else(|faults| panic!("{faults}"));
-        let mut rig = Rig(StageTest::open(&plan, &registry, "book").unwrap_or_else(|error| panic!("{error}")));
+        let mut rig = Rig(alone(&TickToTrade::default(), "book", &["stage.book.params.first=1"]));
         rig.feed(1);
         rig.feed(3);
         assert_eq!(rig.0.sent("request").len(), 1, "message 2");

@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use verbline::cli::App;
-use verbline::plan::Machine;
 use verbline::testing::StageTest;
-use verbline_tests::root;
 
 use super::*;
 use crate::TickToTrade;
 use crate::itch::{Side, Symbol};
 use crate::risk::{OrderView, Quote, Top};
+use crate::stages::alone::alone;
 
 /// A strategy that orders 100 at once, and may hold 100.
 struct Rig {
@@ -20,18 +19,8 @@ struct Rig {
 
 impl Rig {
     fn new() -> Rig {
-        let (app, mut registry) = (TickToTrade::default(), Registry::new("tick-to-trade"));
-        app.register(&mut registry);
-        let sets = [
-            r#"device.nic0={provider="soft"}"#,
-            "lcore.trader.cpu=allowed:0",
-            "trigger.quantity=100",
-            "risk.position_max=100",
-        ];
-        let loader = Loader::new(registry.catalog(), Machine::detect()).sets(sets);
-        let plan = loader.load_path(root().join("config/two-processes/tick-to-trade-trader.toml"));
-        let plan = plan.unwrap_or_else(|faults| panic!("{faults}"));
-        let strategy = StageTest::open(&plan, &registry, "strategy").unwrap_or_else(|error| panic!("{error}"));
+        let app = TickToTrade::default();
+        let strategy = alone(&app, "strategy", &["trigger.quantity=100", "risk.position_max=100"]);
         Rig { app, strategy }
     }
 
