@@ -36,6 +36,17 @@ pub enum AttachError {
         /// The requested address.
         address: IpAddr,
     },
+    /// The other device has it.
+    #[error(
+        "{by} of this process has {address} already; give each device an address of its own (on one host for instance \
+         127.0.0.2)"
+    )]
+    OfDevice {
+        /// The requested address.
+        address: IpAddr,
+        /// The device that has it.
+        by: &'static str,
+    },
     /// No peer can send there.
     #[error(
         "{address} is no address that a peer can send to; name one of this host, e.g. 127.0.0.1 or what `ip addr` shows"
@@ -139,6 +150,10 @@ pub fn attach(device: &str, address: IpAddr) -> Result<&'static Wire, AttachErro
         let has = wire.address().ip();
         let other = || AttachError::Other { device: device.to_owned(), has, address };
         return if has == address { Ok(wire) } else { Err(other()) };
+    }
+    // An address says which device of this process is meant.
+    if let Some(other) = all().find(|wire| wire.address().ip() == address) {
+        return Err(AttachError::OfDevice { address, by: other.device_name() });
     }
     let at = SocketAddr::new(address, ROCE_PORT);
     let refused = |source| AttachError::Io { at, source };

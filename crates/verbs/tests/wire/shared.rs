@@ -156,6 +156,16 @@ fn go_by_address(side: &mut Side, address: IpAddr) -> String {
     side.qp.to_rtr(&RtrSpec::connected(peer)).err().map_or_else(|| "none".to_owned(), |error| error.to_string())
 }
 
+/// Regression: both devices of a process took one address, and a connection between them failed.
+#[test]
+fn two_devices_of_a_process_have_an_address_each() {
+    let context = open("soft0");
+    context.set_address(own()).unwrap();
+    let refused = open("soft1").set_address(own()).unwrap_err().to_string();
+    assert!(refused.starts_with(&format!("soft0 of this process has {} already", own())), "{refused}");
+    context.set_address(own()).unwrap();
+}
+
 /// An address of another user, of a program, or of the kernel: its holder does not share it.
 #[test]
 fn an_address_that_somebody_else_has_is_taken() {
