@@ -45,7 +45,7 @@ unsafe impl Object for Ah {
 /// without a GRH.
 pub(crate) fn create(domain: &Pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, c_int> {
     let source = domain.context().device;
-    let route = route(attr).ok_or(libc::EINVAL)?;
+    let route = route(source, attr).ok_or(libc::EINVAL)?;
     let source_gid = if attr.is_global != 0 { source.gid(usize::from(attr.grh.sgid_index)) } else { source.gid(0) };
     let source_gid = source_gid.ok_or(libc::EINVAL)?;
     domain.adopt();
@@ -54,7 +54,8 @@ pub(crate) fn create(domain: &Pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, c_i
 }
 
 /// The destination of an address; `None` if it is invalid. By GID if there is one, else by LID.
-fn route(attr: &ibv_ah_attr) -> Option<Route> {
+/// `Nowhere` leads to the wire, if the device has one.
+fn route(source: &Device, attr: &ibv_ah_attr) -> Option<Route> {
     if attr.port_num != device::PORT {
         return None;
     }
@@ -68,7 +69,8 @@ fn route(attr: &ibv_ah_attr) -> Option<Route> {
     if mcast::is_multicast(&gid) {
         return Some(Route::Group(mcast::group(&gid)));
     }
-    Some(device::by_gid(&gid).map_or(Route::Nowhere, Route::Device))
+    let by_wire = source.carries_own() && usize::from(attr.grh.sgid_index) == device::ADDRESS_GID;
+    Some(device::by_gid(&gid).filter(|_| !by_wire).map_or(Route::Nowhere, Route::Device))
 }
 
 /// `ibv_init_ah_from_wc(3)`: the path back to the sender of a received datagram. `grh` is the first

@@ -8,7 +8,7 @@ use crate::queues::wr::MESSAGE_BYTES_MAX;
 use rdma_sys::*;
 use std::ffi::{c_char, c_int};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// The most queue pairs at a time.
 pub(crate) const QPS_MAX: usize = 1 << 18;
@@ -40,6 +40,8 @@ pub(crate) struct Device {
     pub(crate) qkey_violations: AtomicU32,
     /// The address, as a GID, by which other processes reach it, once it was given one.
     address: OnceLock<[u8; 16]>,
+    /// Whether what goes from its address to one of this process goes by the wire, too.
+    carries_own: AtomicBool,
 }
 
 // SAFETY: `raw` is the first field of a `repr(C)` struct. No device is ever freed.
@@ -71,7 +73,8 @@ impl Device {
             dev_path: text(""),
             ibdev_path: text(""),
         };
-        Device { raw, index, qkey_violations: AtomicU32::new(0), address: OnceLock::new() }
+        let (qkey_violations, carries_own) = (AtomicU32::new(0), AtomicBool::new(false));
+        Device { raw, index, qkey_violations, address: OnceLock::new(), carries_own }
     }
 
     pub(crate) fn as_ptr(&self) -> *mut ibv_device {
@@ -90,6 +93,17 @@ impl Device {
     /// The length of its port's GID table.
     pub(crate) fn gids(&self) -> usize {
         GIDS + usize::from(self.address.get().is_some())
+    }
+
+    /// Has what goes from its address to one of this process go by the wire, too.
+    pub(crate) fn carry_own(&self) {
+        // Relaxed: a lone flag, read by the control path.
+        self.carries_own.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn carries_own(&self) -> bool {
+        // Relaxed: as in `carry_own`.
+        self.carries_own.load(Ordering::Relaxed)
     }
 
     /// Whether its connections may have an alternate path: not on a wire, which has none.

@@ -10,7 +10,7 @@ use crate::wire::socket::Link;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use verbline_roce::transport::{Counters, Incidents};
 
@@ -24,8 +24,6 @@ pub struct Wire {
     /// Wakes the thread because something is due sooner than it knows. The ringing thread may be
     /// awake, unlike one that rings the doorbell.
     pub(super) alarm: Doorbell,
-    /// Whether queue pairs of this device reach each other by it, too.
-    carries_own: AtomicBool,
     /// Whether datagrams of UD were added and may not have been sent. Set under the lock of `inner`
     /// after one was added, and cleared under it before all are sent.
     pub(super) has_datagrams: AtomicBool,
@@ -42,8 +40,8 @@ impl Wire {
         let slice_number = slice.number;
         let inner = Mutex::new(Inner::new(device, &link, slice)?);
         let (doorbell, alarm) = (Doorbell::new()?, Doorbell::new()?);
-        let (carries_own, has_datagrams) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok(Wire { device, link, slice: slice_number, inner, doorbell, alarm, carries_own, has_datagrams })
+        let has_datagrams = AtomicBool::new(false);
+        Ok(Wire { device, link, slice: slice_number, inner, doorbell, alarm, has_datagrams })
     }
 
     /// Its address and UDP port.
@@ -73,21 +71,17 @@ impl Wire {
         self.link.interface_mtu(to).map(|mtu| mtu.code())
     }
 
-    /// Makes queue pairs of this device that connect to its own address from now on go by the wire
-    /// as well: through the socket, like a kernel's software RDMA. Useful only to test the wire
-    /// within a process.
+    /// Has connections and address handles that are made from now on, from this device's address to
+    /// one of this process, go by the wire as well: through the socket, like a kernel's software
+    /// RDMA. Useful only to test the wire within a process.
     pub fn carry_own(&self) {
-        // Relaxed: a lone flag, read by the control path.
-        self.carries_own.store(true, Ordering::Relaxed);
+        self.device.carry_own();
     }
 
     /// Whether the address and number are of a queue pair of this process, which needs no wire.
     pub(super) fn is_within(&self, gid: &[u8; 16], qpn: u32) -> bool {
-        // Relaxed: as in `carry_own`.
-        let carries_own = self.carries_own.load(Ordering::Relaxed);
-        let found = device::by_gid(gid).filter(|found| !carries_own || found.index != self.device.index);
         // Another process may have the address as well.
-        found.is_some_and(|found| fabric::is_here(found, qpn))
+        !self.device.carries_own() && device::by_gid(gid).is_some_and(|found| fabric::is_here(found, qpn))
     }
 
     /// The counters of its socket. Takes no lock.
