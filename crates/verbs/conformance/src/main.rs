@@ -8,6 +8,7 @@
 //! conformance --device soft                      every row on the software RNIC
 //! conformance --device rxe --json                on the kernel's rdma_rxe, for programs
 //! conformance --device rxe0 --row notify/        one theme; --row may also be part of a rule's name
+//! conformance --device rxe0 --far soft           pairs with an end on each
 //! conformance --list                             what there is
 //! ```
 #![deny(unsafe_code)]
@@ -21,6 +22,7 @@ mod suite;
 
 use clap::Parser;
 use rig::Target;
+use std::net::IpAddr;
 use std::process::ExitCode;
 use suite::{Ran, Row, Verdict};
 
@@ -31,6 +33,13 @@ struct Options {
     /// The device: soft, soft-udp, soft-udp6, rxe, or a name such as soft1 or mlx5_0
     #[arg(long, default_value = "soft")]
     device: String,
+    /// The device of the other end of each pair of queue pairs, if it is another
+    /// one; a software device reaches it by its wire
+    #[arg(long, value_name = "DEVICE")]
+    far: Option<String>,
+    /// The address of the software device's wire; one of 127.77.0.0/24 without
+    #[arg(long, requires = "far")]
+    address: Option<IpAddr>,
     /// Prints JSON
     #[arg(long)]
     json: bool,
@@ -67,7 +76,11 @@ fn main() -> ExitCode {
         print!("{}", report::list(&rows));
         return ExitCode::SUCCESS;
     }
-    match Target::find(&options.device) {
+    let found = match &options.far {
+        Some(far) => Target::find_two(&options.device, far, options.address),
+        None => Target::find(&options.device),
+    };
+    match found {
         Ok(target) => run(&options, rows, &target),
         Err(error) => {
             eprintln!("conformance: {error}");
@@ -123,6 +136,17 @@ mod tests {
     #[test]
     fn the_software_rnic_conforms_by_a_wire_of_ipv6() {
         conforms("soft-udp6", 120);
+    }
+
+    /// Regression: a datagram to the device's own address stayed in the process.
+    #[test]
+    fn datagrams_of_the_software_rnic_go_by_its_wire() {
+        let target = Target::find("soft-udp").expect("the software device is always there");
+        let row = rows::all().into_iter().find(|row| row.rule == "opcodes/ud-send").expect("a row of that name");
+        let wire = verbline_softnic::wire::of_device(&target.name).expect("it was given one");
+        let before = wire.link_counters().received;
+        assert_eq!(suite::run(&row, &target).verdict, Verdict::Pass);
+        assert!(wire.link_counters().received > before, "it came through the socket");
     }
 
     /// Checks that no row fails, and fewer than `lacking_max` are lacked, each with a reason.

@@ -38,7 +38,7 @@ mod wc;
 mod wr;
 
 use crate::check::{Failure, Outcome};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::rc::Rc;
 
@@ -72,13 +72,45 @@ pub(crate) struct Rig {
     pd: Pd,
     /// All memory handed out, kept until nothing of this rig can write it any more.
     memories: RefCell<Vec<Mem>>,
+    /// The device of each pair's other end, if it is another one.
+    far: Option<Box<Rig>>,
+    /// Whether there was a pair.
+    paired: Cell<bool>,
 }
 
 impl Rig {
     pub(crate) fn open(target: &Target) -> Outcome<Rig> {
+        let far = target.far.as_deref().map(Rig::open).transpose()?;
         let context = Context::open(target)?;
+        if let Some(far) = &far {
+            context.face(far.port());
+            far.context.face(context.port());
+        }
         let pd = Pd::alloc(&context)?;
-        Ok(Rig { context, pd, memories: RefCell::default() })
+        Ok(Rig { context, pd, memories: RefCell::default(), far: far.map(Box::new), paired: Cell::new(false) })
+    }
+
+    /// The device of each pair's other end: mostly this one.
+    pub(crate) fn far(&self) -> &Rig {
+        self.far.as_deref().unwrap_or(self)
+    }
+
+    /// Lacked, for this reason, with the other end on another device.
+    pub(crate) fn is_alone(&self, why: &str) -> Outcome {
+        if self.far.is_none() { Ok(()) } else { Err(Failure::Lacks(why.to_owned())) }
+    }
+
+    /// Waits until what the far device gets has come, as far as nothing else tells: a datagram or a
+    /// message of UC is sent before that.
+    pub(crate) fn settle(&self) {
+        if self.far.is_some() {
+            std::thread::sleep(SOON);
+        }
+    }
+
+    /// Whether the row was about two devices, if it was to be.
+    pub(crate) fn is_about_both(&self) -> bool {
+        self.far.is_none() || self.paired.get()
     }
 
     /// The same device, opened once more.
@@ -159,9 +191,9 @@ impl Rig {
         Ok(Channel::create(&self.context)?)
     }
 
-    /// An address handle for this port itself.
+    /// An address handle for the port of each pair's other end.
     pub(crate) fn ah(&self) -> Outcome<Ah> {
-        Ok(Ah::create(&self.pd, self.port(), &self.port().gid)?)
+        Ok(Ah::create(&self.pd, self.port(), &self.context.far_port().gid)?)
     }
 
     /// An address handle for a multicast group.
@@ -177,13 +209,21 @@ impl Rig {
         if self.context.provider == target::Provider::Soft {
             return Ok(None);
         }
+        self.is_alone("the kernel device's groups may be of another network namespace")?;
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0));
         let joined = socket.and_then(|socket| socket.join_multicast_v4(&group, &own).map(|()| socket));
         Ok(Some(joined.map_err(|error| Failure::new(format!("IP_ADD_MEMBERSHIP: {error}")))?))
     }
 
+    /// The first of these that the device lacks, or the other end's, as it reports.
+    pub(crate) fn lacks(&self, needs: &[Cap]) -> Option<String> {
+        let contexts = || std::iter::once(&self.context).chain(self.far.iter().map(|far| &far.context));
+        needs.iter().find_map(|need| contexts().find_map(|context| need.lacking(context)))
+    }
+
     /// The objects that could not be destroyed, for the suite to report.
     pub(crate) fn complaints(&self) -> Vec<String> {
-        self.context.complaints()
+        let far = self.far.iter().flat_map(|far| far.context.complaints());
+        self.context.complaints().into_iter().chain(far).collect()
     }
 }

@@ -151,24 +151,27 @@ pub(crate) fn run(row: &Row, target: &Target) -> Ran {
         Err(RecvTimeoutError::Timeout) => Err(Failure::new(format!("hangs: no end within {HANG:?}"))),
         Err(RecvTimeoutError::Disconnected) => Err(Failure::new("its thread died")),
     };
-    let (verdict, reason) = judge(row, target.kind, outcome);
+    let (verdict, reason) = judge(row, target, outcome);
     Ran { verdict, reason, took: start.elapsed() }
 }
 
 fn attempt(test: &Arc<Test>, needs: &[Cap], target: &Target) -> Outcome {
     let rig = Rig::open(target)?;
-    if let Some(reason) = needs.iter().find_map(|need| need.lacking(rig.context())) {
+    if let Some(reason) = rig.lacks(needs) {
         return Err(Failure::Lacks(reason));
     }
     test(&rig)?;
+    if !rig.is_about_both() {
+        return Err(Failure::Lacks("it is about one device".to_owned()));
+    }
     match rig.complaints().as_slice() {
         [] => Ok(()),
         left => Err(Failure::new(format!("left behind after the row: {}", left.join(", ")))),
     }
 }
 
-fn judge(row: &Row, kind: Kind, outcome: Outcome) -> (Verdict, String) {
-    let mut mine = row.differences.iter().filter(|difference| difference.on == kind);
+fn judge(row: &Row, target: &Target, outcome: Outcome) -> (Verdict, String) {
+    let mut mine = row.differences.iter().filter(|difference| target.kinds().any(|kind| kind == difference.on));
     match outcome {
         Ok(()) => match mine.find(|difference| difference.is_of_row()) {
             // Not a failure: the device is better than its declared difference.

@@ -26,18 +26,18 @@ pub(super) fn copy(raw: &ibv_qp_attr) -> ibv_qp_attr {
 /// Every attribute has a valid value from the start; a setter changes one and adds it to the mask.
 impl Attr {
     /// An empty mask; attributes added to it later have valid values for a queue pair on `port`
-    /// that talks to `peer`.
-    pub(crate) fn valid(port: &PortFacts, peer_qpn: u32) -> Attr {
+    /// that talks to this one on `far`.
+    pub(crate) fn valid(port: &PortFacts, far: &PortFacts, peer_qpn: u32) -> Attr {
         // SAFETY: integers only, of which 0 is a value of each enumeration here but path_mtu's, set
         // below.
         let mut raw: ibv_qp_attr = unsafe { std::mem::zeroed() };
-        raw.path_mtu = port.attr.active_mtu;
+        raw.path_mtu = port.attr.active_mtu.min(far.attr.active_mtu);
         raw.qkey = Attr::QKEY;
         raw.rq_psn = Attr::PSN;
         raw.sq_psn = Attr::PSN;
         raw.dest_qp_num = peer_qpn;
         raw.qp_access_flags = Access::ALL.0;
-        raw.ah_attr = ah_attr(port, &port.gid);
+        raw.ah_attr = ah_attr(port, &far.gid);
         raw.alt_ah_attr = raw.ah_attr;
         raw.alt_port_num = PORT;
         raw.alt_timeout = 14;

@@ -70,7 +70,7 @@ impl Channel {
         self.0.destroy()
     }
 
-    pub(super) fn context(&self) -> &Context {
+    pub(super) fn context(&self) -> &Rc<Context> {
         &self.0.context
     }
 

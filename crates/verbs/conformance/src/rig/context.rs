@@ -11,7 +11,7 @@ use rdma_sys::{
     ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_device_cap_flags, ibv_gid, ibv_odp_caps,
     ibv_odp_general_caps, ibv_odp_transport_cap_bits, ibv_port_attr, ibv_query_device_ex_input, verbs_context,
 };
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::mem::offset_of;
 use std::os::fd::RawFd;
 use std::rc::{Rc, Weak};
@@ -26,6 +26,8 @@ pub(crate) struct Context {
     /// `packet_pacing_caps.supported_qpts`.
     paced_transports: u32,
     port: PortFacts,
+    /// The port at the other end of a pair, if it is of another device.
+    far: OnceCell<PortFacts>,
     /// The descriptor of its asynchronous events.
     pub(super) async_fd: RawFd,
     memories: RefCell<Vec<Weak<MemInner>>>,
@@ -144,6 +146,7 @@ impl Context {
             odp: more.odp_caps,
             paced_transports: more.packet_pacing_caps.supported_qpts,
             port,
+            far: OnceCell::new(),
             async_fd,
             memories: RefCell::default(),
             complaints: RefCell::default(),
@@ -161,6 +164,22 @@ impl Context {
     /// The port's attributes, as queried at opening.
     pub(crate) fn port(&self) -> &PortFacts {
         &self.port
+    }
+
+    /// Pairs reach from here to that port from now on.
+    pub(super) fn face(&self, far: &PortFacts) {
+        let is_new = self.far.set(far.clone()).is_ok();
+        assert!(is_new, "a context faces one other port");
+    }
+
+    /// The port that pairs reach from here: the own one, unless the other end is another device's.
+    pub(crate) fn far_port(&self) -> &PortFacts {
+        self.far.get().unwrap_or(&self.port)
+    }
+
+    /// Whether a pair's side here is to use an object of `other`: of two devices each has its own.
+    pub(super) fn uses(&self, other: &Context) -> bool {
+        self.far.get().is_none() || std::ptr::eq(self, other)
     }
 
     pub(crate) fn has(&self, cap: Cap) -> bool {

@@ -47,6 +47,10 @@ struct CqInner {
 }
 
 impl Cq {
+    pub(super) fn context(&self) -> &Context {
+        &self.0.context
+    }
+
     pub(super) fn create(context: &Rc<Context>, depth: u32, channel: Option<&Channel>) -> Result<Cq, Refused> {
         Cq::create_with(context, depth as i32, channel, 0, 0)
     }

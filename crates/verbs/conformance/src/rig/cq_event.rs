@@ -39,8 +39,14 @@ impl Channel {
         }
     }
 
+    fn is_of(&self, cq: &Cq) -> Outcome {
+        let is_here = self.context().uses(cq.context());
+        if is_here { Ok(()) } else { Err(Failure::Lacks("of two devices only the far one has the channel".to_owned())) }
+    }
+
     /// Waits for an event, which must be of `cq`; leaves it unacknowledged.
     pub(crate) fn wait(&self, cq: &Cq) -> Outcome<CqEvent> {
+        self.is_of(cq)?;
         if !patience::readable(self.fd(), DEADLINE) {
             return Err(Failure::new("expected a completion event, got none"));
         }
@@ -57,6 +63,7 @@ impl Channel {
     /// Like [`Channel::wait_ack`], with less patience, for rows where a device is known to raise no
     /// event although the completion is there.
     pub(crate) fn wait_soon(&self, cq: &Cq) -> Outcome {
+        self.is_of(cq)?;
         if !patience::readable(self.fd(), SOON) {
             return Err(Failure::new("expected a completion event, got none"));
         }

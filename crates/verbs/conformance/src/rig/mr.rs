@@ -157,7 +157,10 @@ impl Mr {
                 let addr = (memory.addr() + range.start as u64) as *mut _;
                 (rereg::IBV_REREG_MR_CHANGE_TRANSLATION, (none.0, addr, range.len(), none.3))
             }
-            Rereg::Pd(pd) => (rereg::IBV_REREG_MR_CHANGE_PD, (pd.raw(), none.1, none.2, none.3)),
+            Rereg::Pd(pd) if pd.context().provider == provider => {
+                (rereg::IBV_REREG_MR_CHANGE_PD, (pd.raw(), none.1, none.2, none.3))
+            }
+            Rereg::Pd(_) => panic!("the row takes a domain of the other device"),
             Rereg::Access(access) => (rereg::IBV_REREG_MR_CHANGE_ACCESS, (none.0, none.1, none.2, *access)),
         };
         // SAFETY: all objects live; the range is allocated, and kept below for as long as the

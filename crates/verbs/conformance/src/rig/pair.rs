@@ -16,7 +16,8 @@ use super::srq::Srq;
 use super::wr::{Op, Recv, Wr};
 use crate::check::{During, Outcome, same, same_bytes};
 
-/// The parameters of both sides.
+/// The parameters of both sides. Of two devices, a side has the shared queue and the channel if
+/// they are its device's.
 #[derive(Clone, Copy)]
 pub(crate) struct SideSpec<'a> {
     pub(crate) cap: Cap,
@@ -130,7 +131,8 @@ impl Rig {
 impl Pair {
     fn unconnected(rig: &Rig, transport: Transport, spec: SideSpec<'_>) -> Outcome<Pair> {
         let ah = if transport == Transport::Ud { Some(rig.ah()?) } else { None };
-        let [a, b] = [Side::create(rig, transport, spec)?, Side::create(rig, transport, spec)?];
+        let [a, b] = [Side::create(rig, transport, spec)?, Side::create(rig.far(), transport, spec)?];
+        rig.paired.set(true);
         Ok(Pair { a, b, ah, link: Link::default() })
     }
 
@@ -220,12 +222,14 @@ impl Pair {
 
 impl Side {
     fn create(rig: &Rig, transport: Transport, spec: SideSpec<'_>) -> Outcome<Side> {
-        let cq = || match spec.channel {
+        let channel = spec.channel.filter(|channel| rig.context().uses(channel.context()));
+        let srq = spec.srq.filter(|srq| rig.context().uses(srq.context()));
+        let cq = || match channel {
             Some(channel) => rig.cq_on(channel, spec.cq_depth),
             None => rig.cq(spec.cq_depth),
         };
         let (scq, rcq, mr) = (cq()?, cq()?, rig.mr_with(spec.mr_bytes, spec.mr_access)?);
-        let SideSpec { srq, cap, sig_all, extras, .. } = spec;
+        let SideSpec { cap, sig_all, extras, .. } = spec;
         let qp_spec = QpSpec { transport, send_cq: &scq, recv_cq: &rcq, srq, cap, sig_all, extras };
         Ok(Side { qp: Qp::create(rig.pd(), &qp_spec)?, scq, rcq, mr })
     }

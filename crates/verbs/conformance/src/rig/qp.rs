@@ -147,7 +147,8 @@ impl Qp {
 
     /// Valid attributes for the queue pair, with an empty mask.
     pub(crate) fn attr(&self, peer_qpn: u32) -> Attr {
-        Attr::valid(self.0.pd.context().port(), peer_qpn)
+        let context = self.0.pd.context();
+        Attr::valid(context.port(), context.far_port(), peer_qpn)
     }
 
     pub(crate) fn modify(&self, attr: &Attr) -> Result<(), Refused> {

@@ -1,5 +1,6 @@
 //! Shared receive queues.
 
+use super::context::Context;
 use super::errno::PostRefused;
 use super::errno::Refused;
 use super::pd::Pd;
@@ -39,6 +40,10 @@ impl Srq {
             return Err(Refused::last("ibv_create_srq"));
         }
         Ok(Srq(Rc::new(SrqInner { pd: pd.clone(), raw: Cell::new(raw) })))
+    }
+
+    pub(super) fn context(&self) -> &Rc<Context> {
+        self.0.pd.context()
     }
 
     pub(crate) fn query(&self) -> Result<SrqAttr, Refused> {

@@ -49,6 +49,8 @@ pub(crate) struct Target {
     pub(crate) kind: Kind,
     /// The index of a required address; `None` picks the best one.
     pub(super) gid_index: Option<u8>,
+    /// The device of the other end of each pair, if it is another one.
+    pub(crate) far: Option<Box<Target>>,
 }
 
 /// The name of the software device by its wire.
@@ -65,10 +67,42 @@ impl Target {
         }
     }
 
+    /// The kinds of the devices that a row of a pair is about.
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = Kind> {
+        std::iter::once(self.kind).chain(self.far.iter().map(|far| far.kind))
+    }
+
     /// Finds a device. `soft` and `rxe` are the first device of that kind, `soft-udp` is `soft` by
     /// its wire, `soft-udp6` the second one by an IPv6 wire; anything else is a device's name.
     pub(crate) fn find(asked: &str) -> Result<Target, String> {
-        let all: Vec<Target> = [Provider::Kernel, Provider::Soft].into_iter().flat_map(devices).collect();
+        let found = Target::among(devices_of_all(), asked)?;
+        match asked {
+            SOFT_UDP => found.by_its_wire(&attach),
+            SOFT_UDP6 => found.by_its_wire(&attach_ipv6),
+            _ => Ok(found),
+        }
+    }
+
+    /// Finds a device, and another one for the other end of each pair. The wire of the first that
+    /// is `soft-udp` has this address, if one is given.
+    pub(crate) fn find_two(asked: &str, far: &str, address: Option<IpAddr>) -> Result<Target, String> {
+        let mut address = address;
+        let mut by_wire = |asked, target: Target| match (asked, address.take_if(|_| asked == SOFT_UDP)) {
+            (SOFT_UDP, None) => target.by_its_wire(&attach),
+            (SOFT_UDP, Some(own)) => {
+                target.by_its_wire(&|device| wire::attach(device, own).map_err(|error| error.to_string()))
+            }
+            _ => Ok(target),
+        };
+        let near = by_wire(asked, Target::among(devices_of_all(), asked)?)?;
+        let others = devices_of_all().filter(|target| target.name != near.name);
+        let far = by_wire(far, Target::among(others, far)?)?;
+        Ok(Target { far: Some(Box::new(far)), ..near })
+    }
+
+    /// The device of this name or kind among `all`.
+    fn among(all: impl Iterator<Item = Target>, asked: &str) -> Result<Target, String> {
+        let all: Vec<Target> = all.collect();
         let of = |kind| all.iter().filter(move |target| target.kind == kind);
         let found = match asked {
             "soft" | SOFT_UDP => of(Kind::Soft).next(),
@@ -76,15 +110,10 @@ impl Target {
             "rxe" => of(Kind::Rxe).next(),
             name => all.iter().find(|target| target.name == name),
         };
-        let found = found.cloned().ok_or_else(|| {
+        found.cloned().ok_or_else(|| {
             let names: Vec<&str> = all.iter().map(|target| target.name.as_str()).collect();
             format!("no device \"{asked}\" here; there are: {}", names.join(", "))
-        })?;
-        match asked {
-            SOFT_UDP => found.by_its_wire(&attach),
-            SOFT_UDP6 => found.by_its_wire(&attach_ipv6),
-            _ => Ok(found),
-        }
+        })
     }
 
     /// Connects the software device's queue pairs through a socket from now on, for the life of
@@ -114,7 +143,7 @@ type Attached = Result<&'static Wire, String>;
 fn attach(device: &str) -> Attached {
     for last in 1..=32 {
         match wire::attach(device, IpAddr::from([127, 77, 0, last])) {
-            Err(AttachError::Taken { .. }) => {}
+            Err(AttachError::Taken { .. } | AttachError::OfDevice { .. }) => {}
             attached => return attached.map_err(|error| error.to_string()),
         }
     }
@@ -134,9 +163,13 @@ fn attach_ipv6(device: &str) -> Attached {
     }
 }
 
+fn devices_of_all() -> impl Iterator<Item = Target> {
+    [Provider::Kernel, Provider::Soft].into_iter().flat_map(devices)
+}
+
 fn devices(provider: Provider) -> Vec<Target> {
     with_list(provider, |list| {
-        let target = |name: String| Target { provider, kind: kind(provider, &name), name, gid_index: None };
+        let target = |name: String| Target { provider, kind: kind(provider, &name), name, gid_index: None, far: None };
         list.iter().map(|&device| target(name_of(provider, device))).collect()
     })
 }

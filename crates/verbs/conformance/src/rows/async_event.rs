@@ -99,7 +99,7 @@ fn communication_established(rig: &Rig) -> Outcome {
     }
     pair.a.to_rts(&link)?;
     pair.exchange()?;
-    rig.context().wait_async_soon(AsyncKind::COMM_EST, Element::Qp(&pair.b.qp)).map(drop)
+    rig.far().context().wait_async_soon(AsyncKind::COMM_EST, Element::Qp(&pair.b.qp)).map(drop)
 }
 
 fn access_error(rig: &Rig) -> Outcome {
@@ -107,7 +107,7 @@ fn access_error(rig: &Rig) -> Outcome {
     let remote = pair.remote(0);
     pair.a.qp.send(Wr::write(1, remote.with_rkey(remote.rkey ^ 0x00ff_ff00)).sge(pair.a.mr.sge(0..8)))?;
     ensure(!pair.a.scq.wait_one()?.ok(), "the work request fails")?;
-    rig.context().wait_async_soon(AsyncKind::QP_ACCESS_ERR, Element::Qp(&pair.b.qp))?;
+    rig.far().context().wait_async_soon(AsyncKind::QP_ACCESS_ERR, Element::Qp(&pair.b.qp))?;
     pair.b.qp.expect_state(State::Err)
 }
 
@@ -116,13 +116,13 @@ fn request_error(rig: &Rig) -> Outcome {
     let pair = rig.pair_with(RC, SideSpec::default(), link)?;
     pair.a.qp.send(pair.any(1, Op::Read))?;
     same("the status", pair.a.scq.wait_one()?.status, Status::REM_INV_REQ_ERR)?;
-    rig.context().wait_async_soon(AsyncKind::QP_REQ_ERR, Element::Qp(&pair.b.qp))?;
+    rig.far().context().wait_async_soon(AsyncKind::QP_REQ_ERR, Element::Qp(&pair.b.qp))?;
     pair.b.qp.expect_state(State::Err)
 }
 
 fn lost_completion(rig: &Rig) -> Outcome {
     let pair = overrunning_pair(rig)?;
-    rig.context().wait_async_soon(AsyncKind::QP_FATAL, Element::Qp(&pair.b.qp))?;
+    rig.far().context().wait_async_soon(AsyncKind::QP_FATAL, Element::Qp(&pair.b.qp))?;
     pair.b.qp.expect_state(State::Err)
 }
 

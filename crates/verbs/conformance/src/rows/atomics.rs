@@ -134,7 +134,7 @@ fn each_is_done_once(rig: &Rig) -> Outcome {
 
 fn from_two_sides(rig: &Rig) -> Outcome {
     let pairs = [rig.pair(RC)?, rig.pair(RC)?];
-    let counter = rig.mr(4096)?;
+    let counter = rig.far().mr(4096)?;
     for round in 0..10_u64 {
         for pair in &pairs {
             let list: Vec<Wr> =
@@ -171,7 +171,7 @@ fn from_two_threads(rig: &Rig) -> Outcome {
 
 /// Adds `rounds` by FETCH_AND_ADD, and the same number by CMP_AND_SWP, each tried until it swaps.
 fn count(rig: &Rig, rounds: u64) -> Outcome {
-    let (pair, shared) = (rig.pair(RC)?, rig.shared_mr()?);
+    let (pair, shared) = (rig.pair(RC)?, rig.far().shared_mr()?);
     let mut expected = 0;
     for _ in 0..rounds {
         done(&pair, Wr::fetch_add(1, shared.remote(0), 1))?;

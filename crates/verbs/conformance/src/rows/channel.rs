@@ -68,7 +68,7 @@ pub(super) fn rows() -> Vec<Row> {
 /// A pair with its CQs on a channel. Giving `b`'s receives a CQ of the row's own would be more
 /// trouble.
 fn wired(rig: &Rig) -> Outcome<(Channel, Pair)> {
-    let channel = rig.channel()?;
+    let channel = rig.far().channel()?;
     let spec = SideSpec { channel: Some(&channel), ..SideSpec::default() };
     let pair = rig.pair_with(RC, spec, Link::default())?;
     Ok((channel, pair))
@@ -130,6 +130,7 @@ fn blocks_until_an_event(rig: &Rig) -> Outcome {
 }
 
 fn shared(rig: &Rig) -> Outcome {
+    rig.is_alone("a channel is of one device")?;
     let (channel, pair) = wired(rig)?;
     let cqs = [&pair.a.scq, &pair.b.rcq];
     for cq in cqs {
@@ -162,6 +163,7 @@ fn several_acknowledged(rig: &Rig) -> Outcome {
 }
 
 fn acknowledging_late(rig: &Rig) -> Outcome {
+    rig.is_alone("a channel is of one device")?;
     let (channel, pair) = wired(rig)?;
     for _ in 0..3 {
         pair.a.scq.arm(Notify::Next)?;

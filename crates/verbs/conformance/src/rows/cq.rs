@@ -146,7 +146,7 @@ fn overrun_is_an_event(rig: &Rig) -> Outcome {
 
 fn overrun_fails_its_qps(rig: &Rig) -> Outcome {
     let pair = overrunning_pair(rig)?;
-    rig.context().wait_async(AsyncKind::CQ_ERR, Element::Cq(&pair.b.rcq))?;
+    rig.far().context().wait_async(AsyncKind::CQ_ERR, Element::Cq(&pair.b.rcq))?;
     let mut deadline = crate::rig::Deadline::new("ERR");
     while pair.b.qp.state()? != State::Err {
         deadline.pause(|| format!("{:?}", pair.b.qp.state()))?;

@@ -101,7 +101,7 @@ pub(super) fn rows() -> Vec<Row> {
 fn fence_waits_for_reads(rig: &Rig) -> Outcome {
     const BYTES: usize = 8 << 10;
     let pair = rig.pair(RC)?;
-    let inbox = rig.mr(BYTES)?;
+    let inbox = rig.far().mr(BYTES)?;
     for round in 0..8_u8 {
         let text: Vec<u8> = pattern(BYTES).iter().map(|byte| byte ^ round).collect();
         pair.b.mr.put(0, &text);
@@ -134,7 +134,7 @@ fn fence_waits_for_atomics(rig: &Rig) -> Outcome {
 fn fence_waits_for_all(rig: &Rig) -> Outcome {
     const BYTES: usize = 2 << 10;
     let pair = rig.pair(RC)?;
-    let inbox = rig.mr(4 * BYTES)?;
+    let inbox = rig.far().mr(4 * BYTES)?;
     for round in 0..8_u8 {
         let text: Vec<u8> = pattern(3 * BYTES).iter().map(|byte| byte ^ round).collect();
         pair.b.mr.put(0, &text);

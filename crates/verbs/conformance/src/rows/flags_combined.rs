@@ -47,7 +47,7 @@ impl Flags {
 }
 
 fn every_or(rig: &Rig, transport: Transport) -> Outcome {
-    let (channel, memory) = (rig.channel()?, rig.memory(64));
+    let (channel, memory) = (rig.far().channel()?, rig.memory(64));
     memory.put(0, TEXT);
     let spec = SideSpec { channel: Some(&channel), ..SideSpec::default() };
     let pair = rig.pair_with(transport, spec, Link::default())?;

@@ -237,6 +237,7 @@ fn grh_where_required(rig: &Rig) -> Outcome {
 }
 
 fn lid_is_an_address(rig: &Rig) -> Outcome {
+    rig.is_alone("a LID is a device's of this process")?;
     let pair = rig.unconnected(RC, crate::rig::SideSpec::default())?;
     let link = Link::default();
     let mask = PAGE.rtr.iter().fold(AttrMask::STATE, |all, &bit| all | bit);

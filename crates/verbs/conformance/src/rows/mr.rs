@@ -135,14 +135,14 @@ fn read_beyond(rig: &Rig) -> Outcome {
 
 fn region_of_another_pd(rig: &Rig) -> Outcome {
     let pair = rig.pair(RC)?;
-    let other = rig.other_pd()?;
-    let mr = other.reg(&rig.memory(4096), 0..4096, Access::ALL)?;
+    let other = rig.far().other_pd()?;
+    let mr = other.reg(&rig.far().memory(4096), 0..4096, Access::ALL)?;
     is_refused(&pair, Wr::write(1, mr.remote(0)).sge(pair.a.mr.sge(0..8)))
 }
 
 fn deregistered_rkey(rig: &Rig) -> Outcome {
     let pair = rig.pair(RC)?;
-    let mr = rig.mr(4096)?;
+    let mr = rig.far().mr(4096)?;
     let remote = mr.remote(0);
     mr.deregister()?;
     is_refused(&pair, Wr::write(1, remote).sge(pair.a.mr.sge(0..8)))
@@ -202,9 +202,9 @@ fn any_address(rig: &Rig) -> Outcome {
 
 fn overlap(rig: &Rig) -> Outcome {
     let pair = rig.pair(RC)?;
-    let memory = rig.memory(4096);
-    let open = rig.pd().reg(&memory, 0..4096, Access::ALL)?;
-    let closed = rig.pd().reg(&memory, 0..4096, Access::LOCAL_WRITE)?;
+    let memory = rig.far().memory(4096);
+    let open = rig.far().pd().reg(&memory, 0..4096, Access::ALL)?;
+    let closed = rig.far().pd().reg(&memory, 0..4096, Access::LOCAL_WRITE)?;
     pair.a.qp.send(Wr::write(1, open.remote(0)).sge(pair.a.mr.sge(0..8)))?;
     pair.a.scq.wait_ok().during("through the open one")?;
     is_refused(&pair, Wr::write(1, closed.remote(0)).sge(pair.a.mr.sge(0..8)))
@@ -232,9 +232,9 @@ fn relaxed_ordering(rig: &Rig) -> Outcome {
 
 fn at_another_address(rig: &Rig) -> Outcome {
     let pair = rig.pair(RC)?;
-    let memory = rig.memory(8192);
+    let memory = rig.far().memory(8192);
     let start = 0x7000_0000_0000;
-    let mr = Mr::register_at(rig.pd(), &memory, start, Access::ALL)?;
+    let mr = Mr::register_at(rig.far().pd(), &memory, start, Access::ALL)?;
     pair.a.mr.put(0, b"far away");
     let remote = Remote { addr: start + 5000, rkey: mr.rkey() };
     pair.a.qp.send(Wr::write(1, remote).sge(pair.a.mr.sge(0..8)))?;
@@ -247,9 +247,9 @@ fn at_another_address(rig: &Rig) -> Outcome {
 /// touched.
 fn on_demand(rig: &Rig) -> Outcome {
     let access = Access::ALL | Access::ON_DEMAND;
-    let offers = |cap| rig.context().has(cap);
-    let (memory, at) = (rig.memory(1 << 22), 3 << 20);
-    let untouched = rig.pd().reg(&memory, 0..1 << 22, access).during("registering")?;
+    let offers = |cap| rig.context().has(cap) && rig.far().context().has(cap);
+    let (memory, at) = (rig.far().memory(1 << 22), 3 << 20);
+    let untouched = rig.far().pd().reg(&memory, 0..1 << 22, access).during("registering")?;
     if offers(Cap::OnDemandWrite(RC)) {
         let pair = rig.pair(RC)?;
         pair.a.mr.put(0, b"first touch");
@@ -328,7 +328,7 @@ fn rereg_access(rig: &Rig) -> Outcome {
 fn rereg_translation(rig: &Rig) -> Outcome {
     let pair = rig.pair(RC)?;
     let old = pair.b.mr.addr();
-    let memory = rig.memory(8192);
+    let memory = rig.far().memory(8192);
     pair.b.mr.rereg(Rereg::Translation(&memory, 0..8192))?;
     ensure(pair.b.mr.addr() != old, "the region is elsewhere")?;
     pair.a.mr.put(0, b"new home");
@@ -340,7 +340,7 @@ fn rereg_translation(rig: &Rig) -> Outcome {
 
 fn rereg_pd(rig: &Rig) -> Outcome {
     let pair = rig.pair(RC)?;
-    let other = rig.other_pd()?;
+    let other = rig.far().other_pd()?;
     pair.b.mr.rereg(Rereg::Pd(&other))?;
     is_refused(&pair, Wr::write(1, pair.remote(0)).sge(pair.a.mr.sge(0..8)))
 }

@@ -121,14 +121,14 @@ fn window(mr: &Mr) -> Window {
 }
 
 fn allocated(rig: &Rig, kind: MwType) -> Outcome {
-    let windows = [Mw::alloc(rig.pd(), kind)?, Mw::alloc(rig.pd(), kind)?];
+    let windows = [Mw::alloc(rig.far().pd(), kind)?, Mw::alloc(rig.far().pd(), kind)?];
     ensure(windows[0].rkey() != windows[1].rkey() || kind == MwType::One, "two windows have two keys")?;
     windows.iter().try_for_each(|mw| Ok(mw.try_dealloc()?))
 }
 
 /// A pair, and a window that `b` may bind.
 fn unbound(rig: &Rig, kind: MwType) -> Outcome<(Pair, Mw)> {
-    Ok((pair(rig)?, Mw::alloc(rig.pd(), kind)?))
+    Ok((pair(rig)?, Mw::alloc(rig.far().pd(), kind)?))
 }
 
 /// A pair whose `b` has bound a type 2 window under this key.
@@ -249,14 +249,14 @@ fn can_not_bind(pair: &Pair, mw: &Mw, window: &Window) -> Outcome {
 
 fn needs_mw_bind(rig: &Rig) -> Outcome {
     let pair = rig.pair(RC)?;
-    let mw = Mw::alloc(rig.pd(), MwType::Two)?;
+    let mw = Mw::alloc(rig.far().pd(), MwType::Two)?;
     can_not_bind(&pair, &mw, &window(&pair.b.mr))
 }
 
 fn can_not_give_more(rig: &Rig) -> Outcome {
     let pair = pair(rig)?;
-    let mr = rig.mr_with(4096, Access::REMOTE_READ | Access::MW_BIND)?;
-    let mw = Mw::alloc(rig.pd(), MwType::Two)?;
+    let mr = rig.far().mr_with(4096, Access::REMOTE_READ | Access::MW_BIND)?;
+    let mw = Mw::alloc(rig.far().pd(), MwType::Two)?;
     can_not_bind(&pair, &mw, &window(&mr))
 }
 
@@ -268,7 +268,7 @@ fn out_of_the_region(rig: &Rig) -> Outcome {
 
 fn another_pd(rig: &Rig) -> Outcome {
     let pair = pair(rig)?;
-    let other = rig.other_pd()?;
+    let other = rig.far().other_pd()?;
     let mw = Mw::alloc(&other, MwType::Two)?;
     can_not_bind(&pair, &mw, &window(&pair.b.mr))
 }
@@ -329,7 +329,7 @@ fn bound_to_nothing(rig: &Rig) -> Outcome {
 }
 
 fn failed_bind_is_put_back(rig: &Rig) -> Outcome {
-    let mw = Mw::alloc(rig.pd(), MwType::One)?;
+    let mw = Mw::alloc(rig.far().pd(), MwType::One)?;
     let fails = |range| {
         let pair = pair(rig)?;
         mw.bind(&pair.b.qp, 70, &Window { range, ..window(&pair.b.mr) })?;
@@ -376,7 +376,7 @@ fn deallocated_is_closed(rig: &Rig) -> Outcome {
 
 fn belongs_to_its_qp(rig: &Rig) -> Outcome {
     let (own, other) = (pair(rig)?, pair(rig)?);
-    let mw = Mw::alloc(rig.pd(), MwType::Two)?;
+    let mw = Mw::alloc(rig.far().pd(), MwType::Two)?;
     let rkey = bind_2(&own, &mw, &window(&own.b.mr))?;
     is_open(&own, inside(&own, rkey))?;
     is_closed(&other, inside(&own, rkey))
@@ -390,8 +390,8 @@ fn not_bound_again(rig: &Rig) -> Outcome {
 
 fn region_is_kept(rig: &Rig) -> Outcome {
     let pair = pair(rig)?;
-    let mr = rig.mr_with(4096, Access::ALL | Access::MW_BIND)?;
-    let mw = Mw::alloc(rig.pd(), MwType::Two)?;
+    let mr = rig.far().mr_with(4096, Access::ALL | Access::MW_BIND)?;
+    let mw = Mw::alloc(rig.far().pd(), MwType::Two)?;
     let rkey = bind_2(&pair, &mw, &window(&mr))?;
     ensure(mr.deregister().is_err(), "deregistering is refused")?;
     is_through(&pair, &mr, rkey)?;

@@ -57,7 +57,7 @@ fn pair(rig: &Rig, transport: Transport) -> Outcome<Pair> {
 
 /// `b` opens bytes 1024 to 2048 of its memory; returns the window and its key.
 fn opened(rig: &Rig, pair: &Pair) -> Outcome<(Mw, u32)> {
-    let mw = Mw::alloc(rig.pd(), MwType::Two)?;
+    let mw = Mw::alloc(rig.far().pd(), MwType::Two)?;
     let rkey = mw.next_rkey();
     let window = Window { mr: pair.b.mr.clone(), range: 1024..2048, access: Access::REMOTE_WRITE };
     pair.b.qp.send(Wr::bind(1, &mw, rkey, &window))?;
@@ -114,7 +114,7 @@ fn uc_send_with_inv(rig: &Rig) -> Outcome {
 
 fn ud_has_not(rig: &Rig, op: Op) -> Outcome {
     let pair = pair(rig, UD)?;
-    let mw = Mw::alloc(rig.pd(), MwType::Two)?;
+    let mw = Mw::alloc(rig.far().pd(), MwType::Two)?;
     let window = Window { mr: pair.a.mr.clone(), range: 0..8, access: Access::REMOTE_WRITE };
     let wr = match op {
         Op::BindMw => Wr::bind(1, &mw, mw.next_rkey(), &window),

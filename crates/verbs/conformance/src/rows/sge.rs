@@ -272,7 +272,7 @@ fn overlapping_entries_of_a_receive(rig: &Rig) -> Outcome {
 
 fn scatters(rig: &Rig) -> Outcome {
     for (bytes, pair) in each_length(rig, RC)? {
-        let other = rig.mr(4096)?;
+        let other = rig.far().mr(4096)?;
         let to = &pair.b.mr;
         pair.b.qp.recv(Recv::new(1).sge(to.sge(6000..6003)).sge(other.sge(0..2)).sge(to.sge(0..bytes)))?;
         let text = pattern(bytes);

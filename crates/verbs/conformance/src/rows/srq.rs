@@ -105,7 +105,7 @@ fn shared_pair(rig: &Rig, transport: Transport, srq: &Srq) -> Outcome<Pair> {
 
 /// An SRQ, and an RC pair on it.
 fn served(rig: &Rig) -> Outcome<(Srq, Pair)> {
-    let srq = Srq::create(rig.pd(), 16, 2)?;
+    let srq = Srq::create(rig.far().pd(), 16, 2)?;
     let pair = shared_pair(rig, RC, &srq)?;
     Ok((srq, pair))
 }
@@ -129,9 +129,9 @@ fn feeds_a_qp(rig: &Rig) -> Outcome {
 }
 
 fn shared_by_qps(rig: &Rig) -> Outcome {
-    let srq = Srq::create(rig.pd(), 16, 2)?;
+    let srq = Srq::create(rig.far().pd(), 16, 2)?;
     let pairs = [shared_pair(rig, RC, &srq)?, shared_pair(rig, RC, &srq)?];
-    let mr = rig.mr(4096)?;
+    let mr = rig.far().mr(4096)?;
     for id in 0..4 {
         post(&srq, &mr, id)?;
     }
@@ -147,7 +147,7 @@ fn shared_by_qps(rig: &Rig) -> Outcome {
 
 fn feeds_uc_and_ud(rig: &Rig) -> Outcome {
     for transport in [UC, UD] {
-        let srq = Srq::create(rig.pd(), 16, 2)?;
+        let srq = Srq::create(rig.far().pd(), 16, 2)?;
         let pair = shared_pair(rig, transport, &srq)?;
         post(&srq, &pair.b.mr, 0)?;
         pair.a.mr.put(0, b"for all!");
@@ -170,7 +170,7 @@ fn write_with_imm(rig: &Rig) -> Outcome {
 }
 
 fn list_stops(rig: &Rig) -> Outcome {
-    let srq = Srq::create(rig.pd(), 16, 1)?;
+    let srq = Srq::create(rig.far().pd(), 16, 1)?;
     let pair = shared_pair(rig, RC, &srq)?;
     let entries = srq.query()?.sges as usize + 1;
     let good = |id| Recv::new(id).sge(pair.b.mr.sge(0..64));
@@ -186,7 +186,7 @@ fn list_stops(rig: &Rig) -> Outcome {
 }
 
 fn full_queue(rig: &Rig) -> Outcome {
-    let srq = Srq::create(rig.pd(), 8, 1)?;
+    let srq = Srq::create(rig.far().pd(), 8, 1)?;
     let size = srq.query()?.depth as usize;
     ensure(size >= 8, format_args!("8 receives were granted, not {size}"))?;
     let list: Vec<Recv> = (0..size as u64 + 64).map(Recv::new).collect();
@@ -197,7 +197,7 @@ fn full_queue(rig: &Rig) -> Outcome {
 }
 
 fn query_tells(rig: &Rig) -> Outcome {
-    let srq = Srq::create(rig.pd(), 20, 3)?;
+    let srq = Srq::create(rig.far().pd(), 20, 3)?;
     let attr = srq.query()?;
     ensure(attr.depth >= 20 && attr.sges >= 3, format_args!("20 of 3 entries were granted, not {attr:?}"))?;
     same("srq_limit", attr.limit, 0)
@@ -219,11 +219,11 @@ fn limit_raises_once(rig: &Rig) -> Outcome {
     same("srq_limit", srq.query()?.limit, 5)?;
     // Five are left: not fewer than the limit.
     take_one(&pair)?;
-    rig.context().no_async(AsyncKind::SRQ_LIMIT_REACHED)?;
+    rig.far().context().no_async(AsyncKind::SRQ_LIMIT_REACHED)?;
     take_one(&pair)?;
-    rig.context().wait_async(AsyncKind::SRQ_LIMIT_REACHED, Element::Srq(&srq))?;
+    rig.far().context().wait_async(AsyncKind::SRQ_LIMIT_REACHED, Element::Srq(&srq))?;
     take_one(&pair)?;
-    rig.context().no_async(AsyncKind::SRQ_LIMIT_REACHED)
+    rig.far().context().no_async(AsyncKind::SRQ_LIMIT_REACHED)
 }
 
 fn limit_is_cleared(rig: &Rig) -> Outcome {
@@ -235,7 +235,7 @@ fn limit_is_cleared(rig: &Rig) -> Outcome {
         srq.set_limit(limit)?;
         take_one(&pair)?;
         take_one(&pair)?;
-        rig.context().wait_async(AsyncKind::SRQ_LIMIT_REACHED, Element::Srq(&srq))?;
+        rig.far().context().wait_async(AsyncKind::SRQ_LIMIT_REACHED, Element::Srq(&srq))?;
         same("srq_limit", srq.query()?.limit, 0)?;
     }
     Ok(())
@@ -245,11 +245,11 @@ fn no_limit_no_event(rig: &Rig) -> Outcome {
     let (srq, pair) = served(rig)?;
     post(&srq, &pair.b.mr, 0)?;
     take_one(&pair)?;
-    rig.context().no_async(AsyncKind::SRQ_LIMIT_REACHED)
+    rig.far().context().no_async(AsyncKind::SRQ_LIMIT_REACHED)
 }
 
 fn limit_above(rig: &Rig) -> Outcome {
-    let srq = Srq::create(rig.pd(), 16, 2)?;
+    let srq = Srq::create(rig.far().pd(), 16, 2)?;
     srq.set_limit(3)?;
     let before = srq.query()?;
     ensure(srq.set_limit(before.depth + 1).is_err(), "a limit above max_wr is refused")?;
@@ -257,7 +257,7 @@ fn limit_above(rig: &Rig) -> Outcome {
 }
 
 fn grows(rig: &Rig) -> Outcome {
-    let srq = Srq::create(rig.pd(), 4, 1)?;
+    let srq = Srq::create(rig.far().pd(), 4, 1)?;
     let pair = shared_pair(rig, RC, &srq)?;
     post(&srq, &pair.b.mr, 7)?;
     srq.resize(200)?;
@@ -274,17 +274,17 @@ fn grows(rig: &Rig) -> Outcome {
 }
 
 fn resize_needs_its_capability(rig: &Rig) -> Outcome {
-    if rig.context().has(Cap::SrqResize) {
+    if rig.far().context().has(Cap::SrqResize) {
         return Err(Failure::Lacks("it has IBV_DEVICE_SRQ_RESIZE: the rule is about devices without".to_owned()));
     }
-    let srq = Srq::create(rig.pd(), 16, 1)?;
+    let srq = Srq::create(rig.far().pd(), 16, 1)?;
     let before = srq.query()?;
     ensure(srq.resize(64).is_err(), "resizing is refused")?;
     same("the attributes", srq.query()?, before)
 }
 
 fn qp_takes_no_receives(rig: &Rig) -> Outcome {
-    let srq = Srq::create(rig.pd(), 16, 1)?;
+    let srq = Srq::create(rig.far().pd(), 16, 1)?;
     let pair = shared_pair(rig, RC, &srq)?;
     match pair.b.qp.recv(Recv::new(1).sge(pair.b.mr.all())) {
         Ok(()) => Err(Failure::new("expected a refusal, the receive was taken")),
@@ -293,7 +293,7 @@ fn qp_takes_no_receives(rig: &Rig) -> Outcome {
 }
 
 fn survives_error(rig: &Rig) -> Outcome {
-    let srq = Srq::create(rig.pd(), 16, 2)?;
+    let srq = Srq::create(rig.far().pd(), 16, 2)?;
     let (bad, good) = (shared_pair(rig, RC, &srq)?, shared_pair(rig, RC, &srq)?);
     post(&srq, &good.b.mr, 0)?;
     post(&srq, &good.b.mr, 1)?;
@@ -312,7 +312,7 @@ fn last_wqe_reached(rig: &Rig) -> Outcome {
     post(&srq, &pair.b.mr, 0)?;
     take_one(&pair)?;
     pair.b.qp.to_err()?;
-    rig.context().wait_async_soon(AsyncKind::QP_LAST_WQE_REACHED, Element::Qp(&pair.b.qp))?;
+    rig.far().context().wait_async_soon(AsyncKind::QP_LAST_WQE_REACHED, Element::Qp(&pair.b.qp))?;
     // The sender of the next message gets no answer, but no receive of the SRQ is taken.
     post(&srq, &pair.b.mr, 1)?;
     pair.b.qp.send(Wr::send(2))?;

@@ -255,7 +255,7 @@ fn sqe_flushes(rig: &Rig, transport: Transport) -> Outcome {
 fn sqe_receives(rig: &Rig, transport: Transport) -> Outcome {
     // The reverse: the receiver's send queue fails.
     let pair = rig.pair(transport)?;
-    let back = rig.ah()?;
+    let back = rig.far().ah()?;
     let mut wr = Wr::send(1).sge(out_of_bounds(&pair.b.mr));
     if transport == UD {
         wr = wr.to(&back, pair.a.qp.number(), crate::rig::Attr::QKEY);

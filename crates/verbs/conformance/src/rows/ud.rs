@@ -103,7 +103,7 @@ fn grh_in_front(rig: &Rig) -> Outcome {
     let grh = pair.b.mr.take(0, 40);
     // An IPv6-like header, or an IPv4 one in its last 20 bytes (RoCEv2): either ends with the
     // destination.
-    let gid = rig.port().gid;
+    let gid = rig.far().port().gid;
     match gid.as_ipv4() {
         Some(ip) if grh[20] == 0x45 => same_bytes("the IPv4 destination", &grh[36..], &ip.octets()),
         _ => same_bytes("the destination GID", &grh[24..], &gid.0),
@@ -168,6 +168,7 @@ fn no_receive_is_dropped(rig: &Rig) -> Outcome {
     let pair = rig.pair(UD)?;
     pair.a.qp.send(small(&pair, 1))?;
     pair.a.scq.wait_ok()?;
+    rig.settle();
     pair.b.recv(2)?;
     pair.b.rcq.quiet()?;
     pair.a.qp.send(small(&pair, 3).imm(3))?;
@@ -177,7 +178,7 @@ fn no_receive_is_dropped(rig: &Rig) -> Outcome {
 
 fn nobody_is_no_error(rig: &Rig) -> Outcome {
     let pair = rig.pair(UD)?;
-    let nobody = rig.side(UD, SideSpec::default())?;
+    let nobody = rig.far().side(UD, SideSpec::default())?;
     let number = nobody.qp.number();
     nobody.qp.try_destroy()?;
     pair.a.qp.send(Wr::send(1).to(&rig.ah()?, number, Attr::QKEY))?;
@@ -187,7 +188,7 @@ fn nobody_is_no_error(rig: &Rig) -> Outcome {
 
 fn one_to_many(rig: &Rig) -> Outcome {
     let pair = rig.pair(UD)?;
-    let (third, link) = (rig.side(UD, SideSpec::default())?, Link::default());
+    let (third, link) = (rig.far().side(UD, SideSpec::default())?, Link::default());
     third.to_init(&link)?;
     third.to_rtr(0, &link)?;
     third.recv(3)?;
@@ -203,7 +204,8 @@ fn one_to_many(rig: &Rig) -> Outcome {
 fn to_itself(rig: &Rig) -> Outcome {
     let pair = rig.pair(UD)?;
     pair.a.recv(1)?;
-    pair.a.qp.send(Wr::send(2).imm(7).to(&rig.ah()?, pair.a.qp.number(), Attr::QKEY))?;
+    let ah = Ah::create(rig.pd(), rig.port(), &rig.port().gid)?;
+    pair.a.qp.send(Wr::send(2).imm(7).to(&ah, pair.a.qp.number(), Attr::QKEY))?;
     pair.a.scq.wait_ok()?;
     let wc = pair.a.rcq.wait_ok()?;
     same("what arrived", (wc.imm, wc.src_qpn), (Some(7), pair.a.qp.number()))
@@ -222,13 +224,14 @@ fn rc_gets_no_datagrams(rig: &Rig) -> Outcome {
 
 fn not_before_rtr(rig: &Rig) -> Outcome {
     let pair = rig.pair(UD)?;
-    let (late, link) = (rig.side(UD, SideSpec::default())?, Link::default());
+    let (late, link) = (rig.far().side(UD, SideSpec::default())?, Link::default());
     late.to_init(&link)?;
     late.recv(1)?;
     let ah = rig.ah()?;
     let wr = |id| Wr::send(id).imm(id as u32).to(&ah, late.qp.number(), Attr::QKEY);
     pair.a.qp.send(wr(2))?;
     pair.a.scq.wait_ok()?;
+    rig.settle();
     late.rcq.quiet()?;
     late.to_rtr(0, &link)?;
     late.rcq.quiet()?;
@@ -268,13 +271,13 @@ fn one_handle_many_sends(rig: &Rig) -> Outcome {
 
 fn reply(rig: &Rig) -> Outcome {
     let pair = rig.pair(UD)?;
-    let inbox = rig.memory(4096);
-    let mr = rig.pd().reg(&inbox, 0..4096, crate::rig::Access::LOCAL_WRITE)?;
+    let inbox = rig.far().memory(4096);
+    let mr = rig.far().pd().reg(&inbox, 0..4096, crate::rig::Access::LOCAL_WRITE)?;
     pair.b.qp.recv(Recv::new(1).sge(mr.all()))?;
     pair.a.qp.send(small(&pair, 2))?;
     pair.a.scq.wait_ok()?;
     let wc = pair.b.rcq.wait_ok()?;
-    let back = Ah::reply(rig.pd(), &wc, &inbox)?;
+    let back = Ah::reply(rig.far().pd(), &wc, &inbox)?;
     pair.a.recv(3)?;
     pair.b.qp.send(Wr::send(4).imm(44).to(&back, wc.src_qpn, Attr::QKEY))?;
     pair.b.scq.wait_ok()?;
@@ -289,6 +292,7 @@ fn flawed(rig: &Rig, flaw: Flaw) -> Outcome {
 }
 
 fn by_lid(rig: &Rig) -> Outcome {
+    rig.is_alone("a LID is a device's of this process")?;
     let ah = Ah::create_flawed(rig.pd(), rig.port(), Flaw::NoGrh)?;
     let pair = rig.pair(UD)?;
     let wc = deliver(&pair, Wr::send(1).to(&ah, pair.b.qp.number(), Attr::QKEY))?;

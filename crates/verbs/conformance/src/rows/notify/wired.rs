@@ -11,9 +11,9 @@ pub(super) fn each(transport: Transport, rule: &str, says: &str, test: fn(&Rig, 
     Row::new(rule, page::NOTIFY, says, move |rig: &Rig| test(rig, transport))
 }
 
-/// A pair whose four completion queues are on the channel.
+/// A pair whose four completion queues are on the channel; of two devices, `b`'s are.
 pub(super) fn wired(rig: &Rig, transport: Transport) -> Outcome<(Channel, Pair)> {
-    let channel = rig.channel()?;
+    let channel = rig.far().channel()?;
     let spec = SideSpec { channel: Some(&channel), ..SideSpec::default() };
     let pair = rig.pair_with(transport, spec, Link::default())?;
     Ok((channel, pair))
