@@ -114,7 +114,7 @@ fn nothing_is_allocated_once_queue_pairs_are_made() {
         let mut engines = [engine(1, 2), engine(2, 1)];
         let mut out = vec![0; 1024 + HEADERS_MAX_BYTES];
         let region = Region::new(ALLOCATOR);
-        let completions = run(&mut engines, &mut out, 400);
+        let completions = run(&mut engines, &mut out, 3000);
         let change = region.change();
         assert!(completions > 2_000, "{completions}");
         (change.allocations, change.reallocations, change.deallocations)

@@ -60,6 +60,11 @@ impl Asking {
         self.wait_ns = Asking::new(timeout).wait_ns;
     }
 
+    /// How long a tail waits.
+    pub(crate) fn wait_ns(&self) -> u64 {
+        self.wait_ns
+    }
+
     /// The first packet from `una` on that has not asked.
     pub(crate) fn first_unasked(&self, una: u64) -> u64 {
         self.through.max(una)

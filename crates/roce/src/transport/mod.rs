@@ -10,6 +10,7 @@ mod datagrams;
 mod inbox;
 mod keep_alive;
 mod outgoing;
+mod probe;
 mod queue_pair;
 mod read_replies;
 mod receive_queue;

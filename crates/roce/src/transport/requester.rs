@@ -11,10 +11,11 @@ use crate::transport::asking::Asking;
 use crate::transport::configuration::Retries;
 use crate::transport::configuration::ack_timeout_ns;
 use crate::transport::outgoing::Outgoing;
+use crate::transport::probe::Probe;
 use crate::transport::repair::Repair;
 use crate::transport::send_queue::{Kind, QueuedSend, SendQueue};
 use crate::transport::window::Window;
-use crate::wire::{Bth, Psn, Qpn, Rc, Reth, Segment};
+use crate::wire::{Bth, Psn, Qpn, Rc, Reth, Segment, WriteEnd};
 use crate::work::Remote;
 
 /// The requester of a reliable connection. See the [module](self).
@@ -42,6 +43,8 @@ pub(crate) struct Requester {
     pub(crate) window: Window,
     /// Decides which packets ask for an acknowledgement.
     pub(crate) asking: Asking,
+    /// Asks a peer that does not answer in time.
+    pub(crate) probe: Probe,
     /// The time at which an answer is overdue.
     pub(crate) overdue_ns: Option<u64>,
     /// No packets are sent before this time, because of an RNR NAK.
@@ -71,6 +74,7 @@ impl Requester {
             repaired: None,
             window: Window::new(retries.window_packets),
             asking: Asking::new(retries.timeout),
+            probe: Probe::new(),
             overdue_ns: None,
             rnr_until_ns: None,
         }
@@ -131,12 +135,12 @@ impl Requester {
     /// to what blocks sending, or a [question](Self::question) asks for it.
     pub(crate) fn deadline_ns(&self, sends: &SendQueue) -> Option<u64> {
         let tail_ns = self.asking.deadline_ns().filter(|_| sends.entry(self.cursor_index).is_none());
-        sooner(sooner(self.overdue_ns, self.rnr_until_ns), tail_ns)
+        sooner(sooner(self.overdue_ns, self.rnr_until_ns), sooner(tail_ns, self.probe.deadline_ns()))
     }
 
     /// Whether there is more to send, or a question to ask.
     pub(crate) fn may_send(&self, sends: &SendQueue) -> bool {
-        sends.entry(self.cursor_index).is_some() || self.asking.is_due_now()
+        sends.entry(self.cursor_index).is_some() || self.asking.is_due_now() || self.probe.is_due()
     }
 
     /// The next packet, if one may be sent.
@@ -190,32 +194,47 @@ impl Requester {
             }
     }
 
-    /// Returns the last packet of the tail once more, if it is time to ask for its acknowledgement,
-    /// or if the next step waits for one. `is_stopped`: the next work request can't begin. Call it
-    /// when there is no [next](Self::next) packet.
+    /// Returns the last packet once more, or what asks in its place, if it is time to ask for its
+    /// acknowledgement, if the next step waits for one, or if a [probe](crate::transport::probe) is
+    /// due. `is_stopped`: the next work request can't begin. Call it when there is no
+    /// [next](Self::next) packet.
     pub(crate) fn question(&self, now_ns: u64, sends: &SendQueue, is_stopped: bool) -> Option<Outgoing> {
-        let has_tail = self.asking.first_unasked(self.una) < self.cursor && self.cursor == self.top;
-        if !has_tail || self.rnr_until_ns.is_some() {
+        if self.rnr_until_ns.is_some() {
             return None;
         }
+        let has_tail = self.asking.first_unasked(self.una) < self.cursor && self.cursor == self.top;
         // The answers of READs under way will acknowledge everything before them.
         let is_waited_for = self.reads_out == 0 && sends.entry(self.cursor_index).is_some();
-        if !is_stopped && !is_waited_for && !self.asking.is_due(now_ns) {
+        let asks = has_tail && (is_stopped || is_waited_for || self.asking.is_due(now_ns));
+        let probes = self.probe.is_due() && self.una < self.cursor;
+        if !asks && !probes {
             return None;
         }
         let number = self.cursor - 1;
         let has = |index: &u64| sends.entry(*index).is_some_and(|entry| (entry.first..entry.end()).contains(&number));
         let index = (sends.front()..=self.cursor_index).rev().find(has)?;
-        let outgoing = self.message_packet(sends.entry(index)?, index, number)?;
+        let outgoing = self.message_packet(sends.entry(index)?, index, number).unwrap_or_else(|| self.nothing(index));
         Some(Outgoing { bth: Bth { ack_request: true, ..outgoing.bth }, ..outgoing })
     }
 
-    /// Records that the packet of [`question`](Self::question) was sent.
-    pub(crate) fn questioned(&mut self, now_ns: u64) {
+    /// Records that the packet of [`question`](Self::question) was sent. Returns whether it was a
+    /// probe.
+    pub(crate) fn questioned(&mut self, now_ns: u64) -> bool {
         self.asking.sent(now_ns, self.cursor, true);
+        let was_probe = self.probe.sent();
         if self.overdue_ns.is_none() {
             self.restart_timer(now_ns);
         }
+        was_probe
+    }
+
+    /// Makes a WRITE of no bytes, which asks. It has a number that the peer has answered, or could
+    /// have, and so is acknowledged as a duplicate request.
+    pub(crate) fn nothing(&self, index: u64) -> Outgoing {
+        let nothing = Reth { addr: 0, rkey: 0, len: 0 };
+        let rc = Rc::Write { first: Some(nothing), last: Some(WriteEnd::Plain) };
+        let bth = Bth { ack_request: true, ..Bth::new(self.destination, self.acknowledged()) };
+        Outgoing { bth, segment: Segment::Rc(rc), index, offset: 0, payload: 0, packets: 0 }
     }
 
     fn outgoing(&self, rc: Rc, index: u64, number: u64, packets: u32) -> Outgoing {
@@ -258,7 +277,11 @@ impl Requester {
             self.reads_out += u8::from(entry.is_read());
             self.cursor += u64::from(outgoing.packets);
             self.cursor_index += u64::from(self.cursor == entry.end());
-            self.asking.sent(now_ns, self.cursor, entry.is_read() || outgoing.bth.ack_request);
+            let asks = entry.is_read() || outgoing.bth.ack_request;
+            self.asking.sent(now_ns, self.cursor, asks);
+            if asks && is_new {
+                self.probe.asked(now_ns, self.cursor);
+            }
         }
         self.top = self.top.max(self.cursor);
         if self.overdue_ns.is_none() {
@@ -268,13 +291,14 @@ impl Requester {
         is_new
     }
 
-    /// Restarts the ACK time-out if an answer is expected, or something is to be repeated. While
-    /// the peer lacks a receive it stays off: nothing is sent meanwhile.
+    /// Restarts the ACK time-out, and the wait for a probe, if an answer is expected, or something
+    /// is to be repeated. While the peer lacks a receive they stay off: nothing is sent meanwhile.
     pub(crate) fn restart_timer(&mut self, now_ns: u64) {
         let is_owed =
             self.rnr_until_ns.is_none() && (self.asking.first_unasked(self.una) > self.una || self.cursor < self.top);
         let timeout_ns = ack_timeout_ns(self.retries.timeout).filter(|_| is_owed);
         self.overdue_ns = timeout_ns.map(|timeout_ns| now_ns.saturating_add(timeout_ns));
+        self.probe.restart(now_ns, is_owed && self.was_acknowledged(), self.asking.wait_ns());
     }
 }
 

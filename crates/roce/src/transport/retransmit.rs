@@ -56,6 +56,7 @@ impl Requester {
             // The packet that had no receive has one by now.
             self.rnr_until_ns = None;
             self.window.grow(self.una - before);
+            self.probe.progress(now_ns, self.una);
             self.restart_timer(now_ns);
         }
     }
@@ -66,6 +67,9 @@ impl Requester {
         self.cursor_index = sends.front();
         self.reads_out = 0;
         self.asking.go_back(self.una);
+        if self.una < self.top {
+            self.probe.go_back();
+        }
     }
 
     /// Repeats everything from the front on, at the cost of a retry: the packet at the front is
@@ -101,8 +105,9 @@ impl Requester {
         }
     }
 
-    /// Handles a NAK for the packet at the front. A further NAK after the repetition may be for the
-    /// repetition: it is believed once, and after that the time-out decides.
+    /// Handles a NAK for the packet at the front, or a probe's answer that says the same. A further
+    /// NAK after the repetition may be for the repetition: it is believed once, and after that the
+    /// time-out decides.
     pub(crate) fn repair_asked(&mut self, sends: &SendQueue) -> Result<(), Stop> {
         match &mut self.repaired {
             // Nothing has been repeated yet: it is a duplicate of the same NAK.
@@ -145,12 +150,14 @@ impl Requester {
         // No answer is overdue while no packet is sent.
         self.overdue_ns = None;
         self.go_back(sends);
+        self.probe.pause();
         Ok(())
     }
 
     /// Lets time pass. Returns whether an answer was overdue.
     pub(crate) fn advance(&mut self, now_ns: u64, sends: &SendQueue) -> Result<bool, Stop> {
         self.asking.advance(now_ns);
+        self.probe.advance(now_ns);
         if self.rnr_until_ns.is_some_and(|until_ns| until_ns <= now_ns) {
             self.rnr_until_ns = None;
             self.restart_timer(now_ns);

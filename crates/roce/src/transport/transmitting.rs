@@ -6,8 +6,7 @@ use crate::transport::outgoing::Outgoing;
 use crate::transport::queue_pair::{Mode, QueuePair, State};
 use crate::transport::read_replies::{Part, Reply};
 use crate::transport::refusal::NO_ACCESS;
-use crate::transport::requester::Requester;
-use crate::wire::{Bth, ROCE_PORT, Rc, ReadPart, Reth, Route, Segment, Syndrome, WriteEnd, seal, write_head};
+use crate::wire::{Bth, ROCE_PORT, Rc, ReadPart, Route, Segment, Syndrome, seal, write_head};
 use crate::work::Status;
 
 /// A datagram in the caller's buffer.
@@ -176,9 +175,13 @@ impl QueuePair {
         let (route, is_stopped) = (peer.route, !self.may_begin(requester.cursor_index));
         let outgoing = requester.question(now_ns, &self.sends, is_stopped)?;
         // The data may be gone; the question works without it.
-        let len = self.write_packet(&outgoing, memory, out).unwrap_or_else(|_| write_empty(requester, peer, out));
-        if let Mode::Rc(_, _, Some(requester)) = &mut self.mode {
-            requester.questioned(now_ns);
+        let without = requester.nothing(outgoing.index);
+        let len = self.write_packet(&outgoing, memory, out);
+        let len = len.unwrap_or_else(|_| write_head(&without.bth, &without.segment, 0, out));
+        if let Mode::Rc(_, _, Some(requester)) = &mut self.mode
+            && requester.questioned(now_ns)
+        {
+            self.counters.note(|all| all.retransmitted += 1);
         }
         Some((route, len))
     }
@@ -191,7 +194,8 @@ impl QueuePair {
         if !std::mem::take(&mut keep_alive.asks) || requester.is_waiting() {
             return None;
         }
-        Some((keep_alive_route(peer), write_empty(requester, peer, out)))
+        let nothing = requester.nothing(requester.cursor_index);
+        Some((keep_alive_route(peer), write_head(&nothing.bth, &nothing.segment, 0, out)))
     }
 
     /// Carries out the next local operations, so that they are done before later sends leave.
@@ -251,13 +255,4 @@ impl QueuePair {
 /// what comes from there alone. No message may have shown yet what it lets pass.
 fn keep_alive_route(peer: &Peer) -> Route {
     Route { source_port: ROCE_PORT, ..peer.route }
-}
-
-/// Writes a WRITE of no bytes, without its checksum. It has a number that the peer has answered, or
-/// could have, and so is acknowledged as a duplicate request.
-fn write_empty(requester: &Requester, peer: &Peer, out: &mut [u8]) -> usize {
-    let bth = Bth { ack_request: true, ..Bth::new(peer.qpn, requester.acknowledged()) };
-    let nothing = Reth { addr: 0, rkey: 0, len: 0 };
-    let segment = Segment::Rc(Rc::Write { first: Some(nothing), last: Some(WriteEnd::Plain) });
-    write_head(&bth, &segment, 0, out)
 }

@@ -161,7 +161,7 @@ fn a_new_time_out_changes_the_time_of_a_tail() {
     assert_eq!(asked(&due(&mut pair, tail_ns)), [true]);
 }
 
-/// From the question on the time-out and the retries apply as usual.
+/// From the question on a probe, the time-out and the retries apply as usual.
 #[test]
 fn an_unsignaled_send_to_a_peer_that_is_gone_fails() {
     for timeout in [5, 14] {
@@ -172,7 +172,9 @@ fn an_unsignaled_send_to_a_peer_that_is_gone_fails() {
         pair.a.send_unsignaled(1, SEND, 10);
         pair.a.send_unsignaled(2, SEND, 10);
         assert_eq!(pair.a.all(0).len(), 2);
-        assert_eq!(due(&mut pair, tail_ns).len(), 1, "the question");
+        let question = due(&mut pair, tail_ns);
+        assert_eq!(asked(&question), [true], "the question");
+        assert_eq!(due(&mut pair, 2 * tail_ns), question, "and the probe");
         let mut now_ns = tail_ns;
         for _ in 0..2 {
             now_ns += wait_ns;
@@ -182,11 +184,12 @@ fn an_unsignaled_send_to_a_peer_that_is_gone_fails() {
         assert_eq!(due(&mut pair, now_ns + wait_ns).len(), 0);
         assert_eq!(statuses(&mut pair.a), [(1, Status::RetryExceeded), (2, Status::Flushed)]);
     }
-    // Without a time-out there is one question, and a wait for its answer.
+    // Without a time-out there are one question, one probe, and a wait for their answer.
     let mut pair = begun(Retries { timeout: 0, ..Retries::default() }, 0);
     pair.a.send_unsignaled(1, SEND, 10);
     assert_eq!(pair.a.all(0).len(), 1);
-    assert_eq!((due(&mut pair, TAIL_NS).len(), pair.a.qp.deadline_ns()), (1, None));
+    assert_eq!(due(&mut pair, TAIL_NS).len(), 1);
+    assert_eq!((due(&mut pair, 2 * TAIL_NS).len(), pair.a.qp.deadline_ns()), (1, None));
 }
 
 #[test]

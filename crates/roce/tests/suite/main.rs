@@ -19,6 +19,7 @@ mod missing;
 mod not_ready;
 mod pair;
 mod posting;
+mod probe;
 mod reads;
 mod refusals;
 mod reliable;

@@ -18,6 +18,12 @@ fn each_packet_of_an_answer_restores_the_time_out_and_the_retries() {
     for at in 0..4 {
         // The answer is lost; the one to the only retry is late, and all behind its first packet is
         // lost.
+        if at > 0 {
+            // So is the probe, before whose time nothing else is due.
+            let probe_ns = pair.a.qp.deadline_ns().expect("a probe");
+            pair.a.qp.advance(probe_ns);
+            assert_eq!((pair.a.all(probe_ns).len(), probe_ns), (1, now_ns + 1_000_000), "{at}");
+        }
         assert_eq!(pair.a.qp.deadline_ns(), Some(now_ns + timeout_ns), "{at}");
         now_ns += timeout_ns;
         pair.a.qp.advance(now_ns);

@@ -26,6 +26,8 @@ pub(crate) struct Network {
     pub(crate) faults: Faults,
     /// No datagram gets through in this time.
     pub(crate) cut_ns: std::ops::Range<u64>,
+    /// One datagram is lost: the next one if this is 1.
+    pub(crate) loses_at: Option<u64>,
     under_way: BinaryHeap<Reverse<(u64, u64)>>,
     datagrams: Vec<Option<(Route, Vec<u8>)>>,
     free: Vec<usize>,
@@ -39,6 +41,7 @@ impl Network {
         Network {
             faults,
             cut_ns: 0..0,
+            loses_at: None,
             under_way: BinaryHeap::new(),
             datagrams: Vec::new(),
             free: Vec::new(),
@@ -52,6 +55,10 @@ impl Network {
             kept.push((route, datagram.to_vec()));
         }
         let happens = |rng: &mut Rng, chance: u32| chance > 0 && rng.u32(..1000) < chance;
+        self.loses_at = self.loses_at.map(|at| at.wrapping_sub(1));
+        if self.loses_at == Some(0) {
+            return;
+        }
         if self.cut_ns.contains(&now_ns) || happens(rng, self.faults.lost) {
             return;
         }
