@@ -12,11 +12,16 @@
 //!
 //! A probe uses up no retry, and the ACK time-out runs on beside it. There is one probe at most
 //! until a packet is acknowledged. The wait is four recent round trips at least, so that a loaded
-//! peer gets few probes, and fewer the slower it becomes. A peer that has acknowledged nothing yet
-//! gets none: it may be starting, and its usual time is unknown.
+//! peer gets few probes, and fewer the slower it becomes. A peer that answers both the packet and
+//! the probe was only slow: the wait doubles, so that a peer whose process pauses now and then gets
+//! few probes as well. It halves again when a probe was not needless. A peer that has acknowledged
+//! nothing yet gets none: it may be starting, and its usual time is unknown.
 
 /// The wait, in round trips.
 const ROUND_TRIPS: u64 = 4;
+
+/// The most doublings of the wait.
+const DOUBLINGS_MAX: u8 = 6;
 
 /// A new round trip's share of the smoothed one (RFC 6298).
 const SMOOTHING: u64 = 8;
@@ -29,6 +34,10 @@ pub(crate) struct Probe {
     timed: Option<(u64, u64)>,
     /// The smoothed time from a packet to its acknowledgement; 0 while unknown.
     round_trip_ns: u64,
+    /// How often the wait is doubled.
+    doublings: u8,
+    /// Whether the last probe was needless: the peer has answered twice.
+    was_needless: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +50,7 @@ enum State {
 
 impl Probe {
     pub(crate) fn new() -> Probe {
-        Probe { state: State::Off, timed: None, round_trip_ns: 0 }
+        Probe { state: State::Off, timed: None, round_trip_ns: 0, doublings: 0, was_needless: true }
     }
 
     /// The time at which a probe is due.
@@ -67,7 +76,7 @@ impl Probe {
         if self.state == State::Sent {
             return;
         }
-        let wait_ns = least_ns.max(ROUND_TRIPS.saturating_mul(self.round_trip_ns));
+        let wait_ns = (least_ns << self.doublings).max(ROUND_TRIPS.saturating_mul(self.round_trip_ns));
         self.state = if is_owed { State::At(now_ns.saturating_add(wait_ns)) } else { State::Off };
     }
 
@@ -88,8 +97,18 @@ impl Probe {
         let was_due = self.is_due();
         if was_due {
             self.state = State::Sent;
+            self.doublings -= u8::from(!self.was_needless && self.doublings > 0);
+            self.was_needless = false;
         }
         was_due
+    }
+
+    /// Records an acknowledgement of packets that are acknowledged already.
+    pub(crate) fn answered_again(&mut self) {
+        if !self.was_needless {
+            self.was_needless = true;
+            self.doublings = DOUBLINGS_MAX.min(self.doublings + 1);
+        }
     }
 
     /// Records that all packets before `una` are acknowledged, some of them just now.

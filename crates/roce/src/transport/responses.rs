@@ -36,10 +36,12 @@ impl Requester {
     ) -> Result<(), Stop> {
         let number = self.number_of(psn).ok_or(Stop::Discard(Discard::OutsideWindow))?;
         if number < self.una {
-            let is_nothing_new = matches!(rc, Rc::Acknowledge(syndrome) if syndrome.code >> 5 == ACK);
-            // The answer to a probe: the packet at the front is missing.
-            if is_nothing_new && number + 1 == self.una && self.probe.is_sent() && self.cursor > self.una {
-                return self.repair_asked(cx.sends);
+            if matches!(rc, Rc::Acknowledge(syndrome) if syndrome.code >> 5 == ACK) {
+                // The answer to a probe: the packet at the front is missing.
+                if number + 1 == self.una && self.probe.is_sent() && self.cursor > self.una {
+                    return self.repair_asked(cx.sends);
+                }
+                self.probe.answered_again();
             }
             return Err(Stop::Discard(Discard::Duplicate));
         }

@@ -237,6 +237,37 @@ fn a_slow_peer_is_probed_less_and_less() {
     assert_eq!((statuses(&mut pair.a), pair.a.all(2 * WAIT_NS)), (vec![(1, Status::Success)], vec![]));
 }
 
+/// A peer that pauses now and then answers both the packet and its probe. The wait doubles each
+/// time, and halves again with each probe that was needed.
+#[test]
+fn a_peer_that_pauses_now_and_then_gets_few_probes() {
+    let mut pair = begun(Retries::default(), 1_000);
+    let (mut now_ns, mut waits) = (0, Vec::new());
+    let mut one = |pair: &mut Pair, pause_ns: u64, is_lost: bool| {
+        // Quick answers in between keep the usual time short.
+        for _ in 0..40 {
+            now_ns += 10_000;
+            exchange(pair, now_ns, 1_000);
+        }
+        now_ns += 10_000;
+        pair.b.receive(100, 10);
+        pair.a.send(100, SEND, 10);
+        let sent = pair.a.all(now_ns);
+        let due_ns = pair.a.qp.deadline_ns().filter(|due_ns| *due_ns <= now_ns + pause_ns);
+        let probe = due_ns.map(|due_ns| due(pair, due_ns));
+        waits.push(due_ns.map_or(0, |due_ns| (due_ns - now_ns) / WAIT_NS));
+        now_ns += pause_ns;
+        for datagram in sent[usize::from(is_lost)..].iter().chain(probe.iter().flatten()) {
+            _ = pair.b.take(now_ns, datagram);
+            pair.settle(now_ns);
+        }
+        assert_eq!((statuses(&mut pair.a).len(), statuses(&mut pair.b).len()), (1, 1));
+    };
+    (0..5).for_each(|_| one(&mut pair, 5_000_000, false));
+    (0..4).for_each(|_| one(&mut pair, 9_000_000, true));
+    assert_eq!(waits, [1, 2, 4, 0, 0, 8, 8, 4, 2]);
+}
+
 /// Below an ACK time-out of 4 ms, a quarter of that is the wait; it is never longer than the
 /// time-out.
 #[test]
