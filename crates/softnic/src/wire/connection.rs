@@ -141,5 +141,8 @@ impl Drop for Listening {
         drop(inner);
         // Ends the requests that wait in it, which takes the lock.
         drop(take);
+        // Nothing else may come to do here for a long time, and meanwhile no other process of the
+        // address could listen for the service.
+        self.wire.lock().say();
     }
 }

@@ -8,7 +8,7 @@ use crate::objects::guards::Pinned;
 use crate::queues::timer;
 use crate::wire::management::tests::{TERMS, asking};
 use crate::wire::management::{News, Requested, Terms};
-use crate::wire::neighbours::claim_slice;
+use crate::wire::neighbours::{Neighbours, claim_slice};
 use crate::wire::run::Run;
 use crate::wire::socket::tests::address;
 use std::net::Ipv4Addr;
@@ -132,4 +132,41 @@ fn each_datagram_that_leads_nowhere_is_counted_by_its_reason() {
         let counted = Discard::ALL.into_iter().filter(|why| after.discarded(*why) > before.discarded(*why));
         assert_eq!(counted.collect::<Vec<_>>(), why.into_iter().collect::<Vec<_>>(), "{what}");
     }
+}
+
+/// Regression: a service stayed its former listener's until that process had something else to do.
+#[test]
+fn a_service_is_free_for_other_processes_once_its_listener_is_gone_and_all_requests_are_decided() {
+    let (own, peer) = (address(47), address(48));
+    let slice = || claim_slice(own.ip(), 0).expect("a name").expect("a slice");
+    let link = || Arc::new(Link::open(own).expect("an address that is shared"));
+    let wire: &'static Wire =
+        Box::leak(Box::new(Wire::new(&device::devices()[0], link(), slice()).expect("descriptors")));
+    let at = (PortSpace::Reliable, 4420);
+    let asked = Arc::new(Mutex::new(None));
+    let keep = asked.clone();
+    let take = move |request| {
+        keep.lock().expect("no panic").replace(request);
+        Ok(())
+    };
+    let listening = wire.listen(at, take).expect("a free port");
+    let asker = Link::open(peer).expect("a free port");
+    let bytes = asking(peer, (own.ip(), 4420));
+    asker.send(&Run { to: own, traffic_class: 0, bytes: &bytes, segment_bytes: bytes.len() }).expect("sent");
+    let (guard, mut errors) = (Guard::default(), Errors::new());
+    wire.poll(Pinned::inside(&guard.enter()), &mut errors);
+    let asked = asked.lock().expect("no panic").take().expect("a request");
+
+    let mut other = Neighbours::new(&link(), slice()).expect("descriptors");
+    let service = PortSpace::Reliable.service_of_port(4420);
+    let refused = |other: &mut Neighbours| other.listen(service).expect_err("taken").kind();
+    assert_eq!(refused(&mut other), io::ErrorKind::AddrInUse, "it has a listener");
+    drop(listening);
+    assert_eq!(refused(&mut other), io::ErrorKind::AddrInUse, "the request may come once more");
+    asked.reject(28, &[]);
+    other.listen(service).expect("all is decided");
+    other.stop_listening(service);
+    other.leave();
+    drop(wire.listen(at, Err).expect("nobody has it"));
+    other.listen(service).expect("nothing was to be decided");
 }
