@@ -241,7 +241,8 @@ fn a_slow_peer_is_probed_less_and_less() {
 /// time, and halves again with each probe that was needed.
 #[test]
 fn a_peer_that_pauses_now_and_then_gets_few_probes() {
-    let mut pair = begun(Retries::default(), 1_000);
+    // No time-out is sooner than a probe.
+    let mut pair = begun(Retries { timeout: 0, ..Retries::default() }, 1_000);
     let (mut now_ns, mut waits) = (0, Vec::new());
     let mut one = |pair: &mut Pair, pause_ns: u64, is_lost: bool| {
         // Quick answers in between keep the usual time short.
@@ -265,7 +266,8 @@ fn a_peer_that_pauses_now_and_then_gets_few_probes() {
     };
     (0..5).for_each(|_| one(&mut pair, 5_000_000, false));
     (0..4).for_each(|_| one(&mut pair, 9_000_000, true));
-    assert_eq!(waits, [1, 2, 4, 0, 0, 8, 8, 4, 2]);
+    (0..8).for_each(|_| one(&mut pair, 99_000_000, false));
+    assert_eq!(waits, [1, 2, 4, 0, 0, 8, 8, 4, 2, 1, 2, 4, 8, 16, 32, 64, 64]);
 }
 
 /// Below an ACK time-out of 4 ms, a quarter of that is the wait; it is never longer than the
