@@ -12,7 +12,7 @@ use crate::machine::Machine;
 use crate::machine::note::Note;
 use crate::plan::Plan;
 use crate::plan::build::Said;
-use crate::read::raw;
+use crate::read::{declared, raw};
 use crate::sums::descriptors::OpensBeside;
 use crate::sums::sum::{self, Sum};
 use crate::sums::{self, Proved};
@@ -113,6 +113,8 @@ impl Loader {
         let checked = Checked::new(raw, &self.catalog, &self.machine, &mut sink);
         let proved = sums::prove(&checked, &self.catalog, &self.machine, &self.opens, &mut sink);
         let Proved { sums, completions, descriptors, operates, notes } = proved;
+        // Behind the sums, which such faults leave as they are.
+        declared::check(&checked.raw, &self.catalog, &mut sink);
         let drawing = Drawing::new(&checked, &sink);
         let is_valid = !sink.has_errors();
         let diagnostics = sink.finish();

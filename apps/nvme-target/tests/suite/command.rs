@@ -363,10 +363,10 @@ fn two_lcores_settings_that_cannot_be_are_refused_at_their_place() {
     let cases = [
         ("nvme.subsystem=a disk", "a name is of printable ASCII without spaces"),
         ("nvme.addresses=[\"0.0.0.0:4420\"]", "no host can connect to 0.0.0.0:4420"),
-        ("nvme.cntlid_max=0", "0 is not within 1 to 65519"),
+        ("nvme.cntlid_max=0", "from 1 to 65519"),
         ("nvme.cntlid_max=100", "are 100 numbers for controllers"),
-        ("nvme.connect_timeout_ms=0", "0 is not within 100 to 60000"),
-        ("nvme.queues_max=0", "0 is not within 1 to 1024"),
+        ("nvme.connect_timeout_ms=0", "from 100 to 60000"),
+        ("nvme.queues_max=0", "from 1 to 1024"),
         ("nvme.namespace.1.block_bytes=100", "blocks of 100 bytes"),
         ("nvme.namespace.1.memory=none", "is kept in region.none"),
         ("nvme.namespace.2={memory=\"buffers\"}", "no target stage of the plan owns region.buffers"),
@@ -375,13 +375,13 @@ fn two_lcores_settings_that_cannot_be_are_refused_at_their_place() {
         ("nvme.namespace.01={null_bytes=4096}", "`01` is another way to write 1"),
         ("nvme.namespace.1.uuid=0000", "`0000` is no name: write 32 hexadecimal digits"),
         ("nvme.namespace.1.eui64=\"00000000-00000000\"", "is no name: write 16 hexadecimal digits, not all 0"),
-        ("nvme.namespace.1.protection=type4", "`type4` is not a choice here"),
+        ("nvme.namespace.1.protection=type4", "`type4` is not a choice for `protection`"),
         ("nvme.namespace.2={null_bytes=4096,protection=\"type1\"}", "`null_bytes` keep nothing, so no `protection`"),
-        ("nvme.reads_checked_by=cpu", "`cpu` is not a choice here"),
+        ("nvme.reads_checked_by=cpu", "`cpu` is not a choice for `reads_checked_by`"),
         ("nvme.transfer_bytes_max=5000", "5000 is no power of two"),
-        ("load.depth=0", "0 is not within 1 to 1023"),
+        ("load.depth=0", "`depth` is 0, which is out of range"),
         ("load.block_bytes=1048576", "need 134225920 bytes"),
-        ("load.read_share=2.0", "a share of 2 is not within 0 to 1"),
+        ("load.read_share=2.0", "`read_share` is 2, which is out of range"),
     ];
     for (set, says) in cases {
         for command in ["run", "check"] {

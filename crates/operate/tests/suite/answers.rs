@@ -203,15 +203,15 @@ fn requests_that_do_not_come_whole_keep_no_reader_of_the_metrics_out() {
 #[test]
 fn a_plan_says_who_may_read_the_metrics() {
     use verbline_operate::MetricsSettings;
-    let faulty = |section: &str| {
-        let fault = MetricsSettings::of(&crate::common::plan(&format!("[metrics]\n{section}\n"))).unwrap_err();
-        fault.to_string()
+    let faulty = |section: &str| match crate::common::load(&format!("[metrics]\n{section}\n")) {
+        Ok(plan) => MetricsSettings::of(&plan).unwrap_err().to_string(),
+        Err(faults) => faults.render(false),
     };
     assert!(faulty("listen = \"localhost\"").contains("no address with a port"));
     assert!(faulty("listen = \"0.0.0.0:9500\"").contains("hosts = ["));
     assert!(faulty("listen = \"127.0.0.1:1\"\nhosts = [\"a:1\"]").contains("no name of a machine"));
-    assert!(faulty("listen = \"127.0.0.1:1\"\nconnections_max = 9999").contains("not within 0 to 1000"));
-    assert!(faulty("port = 1").contains("unknown key `port`"));
+    assert!(faulty("listen = \"127.0.0.1:1\"\nconnections_max = 9999").contains("from 0 to 1000"));
+    assert!(faulty("port = 1").contains("[metrics] has no key `port`"));
     assert!(faulty("hosts = []").contains("[metrics] needs `listen`"));
     assert_eq!(MetricsSettings::of(&crate::common::plan("")).unwrap(), None);
 }

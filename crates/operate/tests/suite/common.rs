@@ -9,7 +9,7 @@ use verbline_engine::{Next, OutId, Outputs, Registry, Running, Runtime, Stage, S
 use verbline_mem::Batch;
 use verbline_operate::client::ClientError;
 use verbline_operate::{MetricsSettings, Operate, Options, SocketChoice, TraceSettings};
-use verbline_plan::{Loader, Machine, Plan};
+use verbline_plan::{Diagnostics, Loader, Machine, Plan};
 
 /// The plan of every test: one lcore that sends numbers to itself, a few at a time.
 const PLAN: &str = r#"
@@ -154,9 +154,11 @@ pub(crate) fn once_free<T>(begin: impl Fn() -> Result<T, ClientError>) -> T {
 }
 
 pub(crate) fn plan(more: &str) -> Plan {
-    let text = format!("{PLAN}{more}");
-    let plan = Loader::new(registry().catalog(), Machine::detect()).load_str("rig.toml", &text);
-    plan.unwrap_or_else(|faults| panic!("{faults}"))
+    load(more).unwrap_or_else(|faults| panic!("{faults}"))
+}
+
+pub(crate) fn load(more: &str) -> Result<Plan, Diagnostics> {
+    Loader::new(registry().catalog(), Machine::detect()).load_str("rig.toml", &format!("{PLAN}{more}"))
 }
 
 /// A run and its server.

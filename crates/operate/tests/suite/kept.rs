@@ -11,7 +11,7 @@ use verbline_operate::trace::kept::Kept;
 use verbline_operate::trace::summary::PacketSummary;
 use verbline_operate::{TraceAsk, TraceSettings};
 
-use crate::common::{NAP, Served, plan};
+use crate::common::{NAP, Served, load, plan};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const NAP_NS: u64 = NAP.as_nanos() as u64;
@@ -188,7 +188,7 @@ fn a_run_keeps_nothing_unless_its_plan_says_so() {
         ("one_in = 0", "1 to 1000"),
         ("packets = 3", "packets"),
     ] {
-        let fault = TraceSettings::of(&plan(&format!("\n[trace]\n{faulty}\n"))).unwrap_err().to_string();
+        let fault = load(&format!("\n[trace]\n{faulty}\n")).unwrap_err().render(false);
         assert!(fault.contains(says), "{faulty}: {fault}");
     }
 }

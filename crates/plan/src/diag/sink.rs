@@ -140,6 +140,19 @@ impl Sink {
         errors.flat_map(|one| one.span().into_iter().chain(one.fault().related.iter().map(|(span, _)| *span))).collect()
     }
 
+    /// Takes over the diagnostics of another sink. They are no consequences of those found here.
+    pub(crate) fn absorb(&mut self, other: Sink) {
+        for (own, more) in self.found.iter_mut().zip(other.found) {
+            *own += more;
+        }
+        let kept = |list: &[Diagnostic], severity| list.iter().filter(|one| one.severity() == severity).count();
+        for one in other.list {
+            if kept(&self.list, one.severity()) < FAULTS_MAX {
+                self.list.push(one);
+            }
+        }
+    }
+
     pub(crate) fn finish(self) -> Diagnostics {
         Diagnostics::new(self.list, self.found.map(|found| found.saturating_sub(FAULTS_MAX)))
     }

@@ -44,12 +44,14 @@ macro_rules! raw_table {
     };
 }
 
+pub(crate) mod declared;
 pub(crate) mod raw;
 pub(crate) mod raw_port;
 pub(crate) mod raw_stage;
 pub(crate) mod reader;
 pub(crate) mod reference;
 pub(crate) mod schema;
+mod values;
 
 /// The place of a key that the plan gives.
 trait Given {

@@ -8,8 +8,7 @@ use crate::choices::Cpu;
 use crate::diag::sink::Sink;
 use crate::diag::source::Span;
 use crate::diag::suggestions;
-use crate::text::duration;
-use crate::text::tree::{KeyValue, Node, Table, Value};
+use crate::text::tree::{KeyValue, Table, Value};
 
 /// A value and its place, which sums and diagnostics cite.
 #[derive(Debug, Clone)]
@@ -181,20 +180,6 @@ impl<'a> Reader<'a> {
         OneOrMore { first: (!more.is_empty()).then(|| more.remove(0)), more }
     }
 
-    fn as_texts(&mut self, entry: &KeyValue, max: usize) -> Vec<Field<String>> {
-        let key = &entry.key;
-        let Value::Array(items) = &entry.node.value else {
-            self.wrong_type(&entry.node, key, "an array of strings");
-            return Vec::new();
-        };
-        if items.len() > max {
-            let message = format!("`{key}` has {} entries; it may have {max}", items.len());
-            self.sink.error("bad-value", entry.node.span, message);
-            return Vec::new();
-        }
-        items.iter().filter_map(|item| self.node_text(item, key)).collect()
-    }
-
     /// A required number.
     pub(crate) fn number<N: Number>(
         &mut self,
@@ -240,11 +225,7 @@ impl<'a> Reader<'a> {
     pub(crate) fn flag_or(&mut self, key: &'static str, default: bool) -> Field<bool> {
         let left_out = Field { value: default, span: self.head, given: false };
         let Some(entry) = self.entry(key, Takes::Flag, LeftOut::Default(default.to_string())) else { return left_out };
-        let Value::Bool(value) = entry.node.value else {
-            self.wrong_type(&entry.node, key, "true or false");
-            return left_out;
-        };
-        Field { value, span: entry.node.span, given: true }
+        self.as_flag(entry).unwrap_or(left_out)
     }
 
     pub(crate) fn optional_number(&mut self, key: &'static str, range: RangeInclusive<u32>) -> Option<Field<u32>> {
@@ -255,20 +236,7 @@ impl<'a> Reader<'a> {
     /// A share, from 0 to 1.
     pub(crate) fn optional_share(&mut self, key: &'static str) -> Option<Field<f64>> {
         let entry = self.entry(key, Takes::Share, LeftOut::Open)?;
-        let value = match entry.node.value {
-            Value::Float(value) => value,
-            Value::Int(value) => value as f64,
-            _ => {
-                self.wrong_type(&entry.node, key, "a number");
-                return None;
-            }
-        };
-        if !(0.0..=1.0).contains(&value) {
-            let message = format!("`{key}` is {value}, which is out of range");
-            self.sink.error("bad-value", entry.node.span, message).label("from 0 to 1");
-            return None;
-        }
-        Some(Field { value, span: entry.node.span, given: true })
+        self.as_real(entry, 0.0..=1.0)
     }
 
     /// One of several words, required.
@@ -300,83 +268,13 @@ impl<'a> Reader<'a> {
         read.unwrap_or(Field { value: default, span: self.head, given: false })
     }
 
-    fn as_duration(&mut self, entry: &KeyValue, max: Duration) -> Option<Field<Duration>> {
-        let key = &entry.key;
-        let text = self.as_text(entry)?;
-        let refused = match duration::parse(&text.value) {
-            Ok(value) if value <= max => return Some(Field { value, span: text.span, given: true }),
-            Ok(_) => format!("`{key}` is longer than {}", humantime::format_duration(max)),
-            Err(refused) => refused,
-        };
-        self.sink
-            .error("bad-value", text.span, refused)
-            .help("write a number with a unit, e.g. \"50us\", \"20ms\", \"1s\"");
-        None
-    }
-
     /// Complains if `entry` is absent.
-    fn need(&mut self, entry: Option<&KeyValue>, key: &str, example: &str) -> Option<()> {
+    pub(super) fn need(&mut self, entry: Option<&KeyValue>, key: &str, example: &str) -> Option<()> {
         if entry.is_none() {
             let message = format!("[{}] needs `{key}`", self.path);
             self.sink.error("missing-key", self.head, message).help(format!("add `{key} = {example}`"));
         }
         entry.map(|_| ())
-    }
-
-    fn as_text(&mut self, entry: &KeyValue) -> Option<Field<String>> {
-        self.node_text(&entry.node, &entry.key)
-    }
-
-    fn node_text(&mut self, node: &Node, key: &str) -> Option<Field<String>> {
-        let Value::Str(text) = &node.value else {
-            self.wrong_type(node, key, "a string");
-            return None;
-        };
-        Some(Field { value: text.clone(), span: node.span, given: true })
-    }
-
-    fn as_number<N: Number>(&mut self, entry: &KeyValue, range: RangeInclusive<N>) -> Option<Field<N>> {
-        let Value::Int(number) = entry.node.value else {
-            self.wrong_type(&entry.node, &entry.key, "an integer");
-            return None;
-        };
-        let value = N::try_from(number).ok().filter(|value| range.contains(value));
-        if value.is_none() {
-            let message = format!("`{}` is {number}, which is out of range", entry.key);
-            let label = format!("from {} to {}", range.start(), range.end());
-            self.sink.error("bad-value", entry.node.span, message).label(label);
-        }
-        value.map(|value| Field { value, span: entry.node.span, given: true })
-    }
-
-    fn as_choice<T: Copy>(&mut self, entry: &KeyValue, choices: &[(&'static str, T)]) -> Option<Field<T>> {
-        let text = self.as_text(entry)?;
-        let found = choices.iter().find(|(word, _)| *word == text.value);
-        if found.is_none() {
-            let message = format!("`{}` is not a choice for `{}`", text.value, entry.key);
-            let words = choices.iter().map(|(word, _)| *word);
-            let help = suggestions::suggest(&text.value, words, "the choices are");
-            self.sink.error("bad-value", text.span, message).help(help);
-        }
-        found.map(|(_, value)| Field { value: *value, span: text.span, given: true })
-    }
-
-    fn wrong_type(&mut self, node: &Node, key: &str, expected: &str) {
-        let message = format!("`{key}` must be {expected}, not {}", node.kind());
-        let one = self.sink.error("wrong-type", node.span, message);
-        one.label(format!("expected {expected}"));
-        match (&node.value, expected) {
-            (Value::Str(text), "an integer") if text.parse::<i64>().is_ok() => {
-                one.help(format!("write it without quotes: {text}"));
-            }
-            (Value::Str(text), "true or false") if ["true", "false"].contains(&text.as_str()) => {
-                one.help(format!("write it without quotes: {text}"));
-            }
-            (Value::Str(text), "an array of strings") => {
-                one.help(format!("write it in brackets: {key} = [\"{text}\"]"));
-            }
-            _ => {}
-        }
     }
 }
 

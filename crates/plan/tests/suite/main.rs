@@ -9,6 +9,7 @@ mod completions;
 mod consequences;
 mod cpus;
 mod crowded;
+mod declared;
 mod diagnostics;
 mod fuzz;
 mod good_plan;

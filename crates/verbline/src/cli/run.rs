@@ -141,11 +141,14 @@ fn reload(app: &dyn App, registry: &Registry, running: &Running, options: &RunOp
     }
     let read = load(registry, &options.plan, &options.socket.choice());
     let read = read.and_then(|plan| Ok((running.change_ports(&plan)?, plan)));
+    let file = options.plan.plan.display();
     let (ports, plan) = match read {
         Ok(read) => read,
-        Err(diagnostics) => return show(&diagnostics),
+        Err(diagnostics) => {
+            show(&diagnostics);
+            return message(&format!("{file}: not taken: the run goes on as before"));
+        }
     };
-    let file = options.plan.plan.display();
     ports.iter().for_each(|changed| message(&format!("{file}: {}", change(changed))));
     match app.reload(&plan) {
         Ok(done) if !done.is_empty() => message(&format!("{file}: read again: {done}")),

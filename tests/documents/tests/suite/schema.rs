@@ -166,6 +166,34 @@ fn a_wrong_plan_is_refused_by_the_schema_and_by_check() {
     }
 }
 
+/// Every key of every section has a value of no type that a key takes: a check finds all in one go,
+/// beside a fault of the plan's own tables.
+#[test]
+fn a_check_finds_the_faults_of_all_keys_of_an_app_at_once() {
+    for known in known() {
+        let path = plans(known.app).into_iter().next().unwrap_or_else(|| panic!("{} has no plan", known.app));
+        let mut plan: Value = toml::from_str(&fs::read_to_string(&path).expect("a plan")).expect("TOML");
+        let mut places = BTreeSet::from(["name".to_owned()]);
+        plan["name"] = json!([[]]);
+        for section in known.registry.catalog().sections {
+            let schema = &known.schema["properties"][section];
+            let schema = schema["anyOf"].get(0).unwrap_or(schema);
+            let keys = schema["properties"].as_object().expect("keys").keys();
+            places.extend(keys.clone().map(|key| format!("{section}.{key}")));
+            plan[section] = keys.map(|key| (key.clone(), json!([[]]))).collect::<Map<_, _>>().into();
+        }
+        // Each key by a flag, which names it in the place of its fault.
+        let flags = places.iter().map(|place| format!("{place}=[[]]"));
+        let loader = known.loader.clone().sets(flags);
+        let faults = loader.load_str("plan.toml", &toml::to_string(&plan).expect("TOML")).expect_err("all is wrong");
+        let found = faults.errors().map(|fault| fault.location().to_string());
+        let found: BTreeSet<String> =
+            found.filter_map(|at| Some(at.strip_prefix("--set ")?.strip_suffix("=[[]]")?.to_owned())).collect();
+        assert_eq!(found, places, "{}", known.app);
+        assert_eq!(faults.errors().count(), places.len(), "{}: {faults}", known.app);
+    }
+}
+
 /// Plans that differ from a good one in one value, which a schema allows or forbids.
 struct Cases<'a> {
     plan: &'a Value,
