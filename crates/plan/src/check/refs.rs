@@ -9,7 +9,7 @@ use crate::diag::suggestions;
 use crate::ids::{
     Consumer, DeviceId, InjectorId, LcoreId, PoolId, PortId, Producer, RingId, SpreadId, StageId, Target,
 };
-use crate::read::raw::{RawInjector, RawPlan, RawSpread};
+use crate::read::raw::{RawInjector, RawPlan, RawSpread, with_article};
 use crate::read::raw_stage::RawStage;
 use crate::read::reader::Field;
 use crate::read::reader::TableHeader;
@@ -179,11 +179,14 @@ impl Resolver<'_> {
             let other = Sort::ALL.into_iter().find(|other| self.find(*other, &field.value).is_some());
             let bare = field.value.strip_prefix(&format!("{word}.")).filter(|bare| self.find(sort, bare).is_some());
             let (code, message) = match other {
-                Some(other) => ("wrong-sort", format!("`{}` is a {}, not a {word}", field.value, other.word())),
+                Some(other) => (
+                    "wrong-sort",
+                    format!("`{}` is {}, not {}", field.value, with_article(other.word()), with_article(word)),
+                ),
                 None => ("dangling", format!("there is no {word} `{}`", field.value)),
             };
             let help = match bare {
-                Some(bare) => format!("a {word} is named without `{word}.` here: write \"{bare}\""),
+                Some(bare) => format!("{} is named without `{word}.` here: write \"{bare}\"", with_article(word)),
                 None => suggestions::suggest(&field.value, self.heads(sort), &format!("the {word}s are")),
             };
             self.sink.error(code, field.span, message).help(help);
@@ -264,7 +267,7 @@ impl Resolver<'_> {
         let words = words.join(", ");
         let (code, message) = match sort {
             Some(sort) if !allowed.contains(&sort) => {
-                ("wrong-sort", format!("a {} can't stand here: expected {words}", sort.word()))
+                ("wrong-sort", format!("{} can't stand here: expected {words}", with_article(sort.word())))
             }
             Some(sort) => ("dangling", format!("there is no {} `{name}`", sort.word())),
             None => ("dangling", format!("`{}` names nothing", field.value)),

@@ -264,8 +264,13 @@ impl Tables<'_> {
 fn check_name(entry: &KeyValue, sort: &str, sink: &mut Sink) {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if entry.key.is_empty() || entry.key.len() > 64 || !entry.key.chars().all(fits) {
-        let article = if ["lcore", "injector"].contains(&sort) { "an" } else { "a" };
-        sink.error("bad-name", entry.key_span, format!("`{}` can't name {article} {sort}", entry.key.escape_debug()))
-            .help("use letters, digits, `_` and `-`; at most 64 of them");
+        let message = format!("`{}` can't name {}", entry.key.escape_debug(), with_article(sort));
+        sink.error("bad-name", entry.key_span, message).help("use letters, digits, `_` and `-`; at most 64 of them");
     }
+}
+
+/// A sort of table in a sentence.
+pub(crate) fn with_article(sort: &str) -> String {
+    let article = if ["lcore", "injector"].contains(&sort) { "an" } else { "a" };
+    format!("{article} {sort}")
 }
