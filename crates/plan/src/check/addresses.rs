@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
+use crate::check::alternate;
 use crate::check::refs::Links;
 use crate::choices::{Destination, Group, Provider, Transport, transport_word};
 use crate::diag::sink::Sink;
@@ -161,6 +162,7 @@ pub(crate) fn meet(raw: &RawPlan, links: &Links<'_>, ends: &[Option<End>], sink:
         let here = |(_, at, on): &&(usize, SocketAddr, Provider)| *on == own && overlap(*at, to);
         let Some((listener, ..)) = listeners.iter().find(here) else { continue };
         check_ends(&raw.ports[index], &raw.ports[*listener], sink);
+        alternate::check_pair(&raw.ports[index], &raw.ports[*listener], sink);
         match others[*listener] {
             _ if raw.ports[*listener].many().is_some() => {
                 others[*listener].get_or_insert(PortId::from_index(index));

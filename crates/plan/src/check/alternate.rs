@@ -39,6 +39,21 @@ pub(crate) fn check(port: &RawPort, sink: &mut Sink) {
     }
 }
 
+/// Checks that both ends of a pair have an alternate path, or neither: a device that knows one of
+/// two ends never switches.
+pub(crate) fn check_pair(port: &RawPort, peer: &RawPort, sink: &mut Sink) {
+    let (has, lacks, gid) = match (&port.alternate.gid, &peer.alternate.gid) {
+        (Some(gid), None) => (port, peer, gid),
+        (None, Some(gid)) => (peer, port, gid),
+        _ => return,
+    };
+    let (name, peer_name) = (&has.head.name, &lacks.head.name);
+    sink.error("peer-mismatch", gid.span, format!("port.{name} has an alternate path, port.{peer_name} none"))
+        .related(lacks.head.span, "its peer")
+        .note("a connection switches only if both ends have another path")
+        .help(format!("add `alternate_gid` to [port.{peer_name}], or remove it here"));
+}
+
 /// Parses the GID of one peer: IPv6, or IPv4 mapped to `::ffff:a.b.c.d`.
 pub(crate) fn parse(field: &Field<String>) -> Option<[u8; 16]> {
     let address: Ipv6Addr = match field.value.parse::<IpAddr>().ok()? {

@@ -177,10 +177,13 @@ pub(crate) fn check(port: &RawPort, catalog: &Catalog, sink: &mut Sink) {
         }
     }
     let (timeout, reconnect) = (&port.connect_timeout, &port.reconnect);
-    let unread = [("connect_timeout", timeout.given, timeout.span)];
-    let of_server = [("reconnect", reconnect.given && port.listen.is_some(), reconnect.span)];
-    for (key, _, span) in unread.into_iter().chain(of_server).filter(|(_, given, _)| *given) {
-        sink.no_effect(key, span, format!("port.{name} waits for none of its many connections")).help("remove it");
+    if timeout.given {
+        let why = format!("port.{name} waits for none of its many connections");
+        sink.no_effect("connect_timeout", timeout.span, why).help("remove it");
+    }
+    if reconnect.given && port.shared.connections.is_none() {
+        let why = format!("port.{name} connects to nobody; peers that it lost connect again of their own accord");
+        sink.no_effect("reconnect", reconnect.span, why).help("remove it, or write it at the peer's port");
     }
 }
 

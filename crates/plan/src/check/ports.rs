@@ -304,6 +304,7 @@ impl Check<'_, '_> {
         // A pair of ports that name each other is checked once.
         if self.links.ports[peer.index()].peer != Some(self.id) || self.id.index() < peer.index() {
             attributes::check_pair(self.port, other, self.sink);
+            alternate::check_pair(self.port, other, self.sink);
         }
         warn_deaf(self.port, other, field.span, self.sink);
         Some(peer)

@@ -1,6 +1,6 @@
 //! Connections by address: diagnostics and results of plans with both ends, or with one.
 
-use crate::common::{GOOD, catalog, good, loader, machine};
+use crate::common::{GOOD, catalog, catalog_with, good, loader, machine};
 use verbline_plan::{Destination, Loader, Plan};
 
 /// The good plan with its connection made by address instead of by name.
@@ -137,4 +137,46 @@ fn a_connection_may_be_made_once_only() {
     let text = GOOD.replace("peer = \"port.fills\"", "peer = \"port.fills\"\nreconnect = true");
     let plan = loader().load_str("good.toml", &text).unwrap_or_else(|faults| panic!("{faults}"));
     insta::assert_snapshot!(plan.warnings().render(false));
+}
+
+/// A server reconnects nobody, whether it listens or shares the listener of another port. The
+/// reason names it.
+#[test]
+fn reconnect_has_no_effect_at_a_server() {
+    let port = |name: &str, lcore: &str, listens: &str| {
+        format!(
+            "[lcore.{lcore}]\ncpu = \"allowed:{name}\"\n[port.p{name}]\nlcore = \"{lcore}\"\ndevice = \"nic\"\n\
+             pool = \"p\"\ntransport = \"rc\"\n{listens}\nconnections_max = 4\nrx_shared_wr = 16\nnext = \"drop\"\n\
+             reconnect = false\n"
+        )
+    };
+    let text = "[device.nic]\nprovider = \"soft\"\n[pool.p]\ndevice = \"nic\"\npackets = 4096\ndata_bytes = 64\n";
+    let text = text.to_owned()
+        + &port("0", "one", "listen = \"10.9.9.1:7000\"")
+        + &port("1", "two", "listen_with = \"port.p0\"");
+    let plan = Loader::new(catalog_with([]), machine()).load_str("plan.toml", &text);
+    let warnings = plan.unwrap_or_else(|faults| panic!("{faults}")).warnings().render(false);
+    let warnings = warnings.split_whitespace().collect::<Vec<_>>().join(" ");
+    for port in ["p0", "p1"] {
+        let says = format!("`reconnect` has no effect: port.{port} connects to nobody");
+        assert!(warnings.contains(&says), "{port}: {warnings}");
+    }
+}
+
+/// Without another path of its peer's a connection never switches: the plan is refused, whether
+/// the ends name each other or meet at an address.
+#[test]
+fn an_alternate_path_of_one_end_is_refused() {
+    let key = "alternate_gid = \"fe80::2\"";
+    for text in [GOOD.to_owned(), by_address(true, true)] {
+        let at = ["orders", "fills"].map(|name| format!("[port.{name}]\n"));
+        let both = at.iter().fold(text.clone(), |text, at| text.replace(at.as_str(), &format!("{at}{key}\n")));
+        loader().load_str("both.toml", &both).unwrap_or_else(|faults| panic!("{faults}"));
+        for (at, [has, lacks]) in at.iter().zip([["orders", "fills"], ["fills", "orders"]]) {
+            let one = text.replace(at.as_str(), &format!("{at}{key}\n"));
+            let faults = loader().load_str("one.toml", &one).expect_err("the other end has none");
+            let said = faults.errors().map(|fault| fault.message().to_owned()).collect::<Vec<_>>();
+            assert_eq!(said, [format!("port.{has} has an alternate path, port.{lacks} none")]);
+        }
+    }
 }

@@ -100,7 +100,8 @@ fn what_no_connected_queue_pair_takes_is_refused_where_it_stands() {
     let shown = refused("rc", PAIR, signs, &format!("{signs}\nretry_cnt = 2"));
     assert_eq!(shown[0].1, says("retry_cnt", "7"));
     let way = |gid: &str| format!("alternate_gid = \"{gid}\"");
-    let shown = refused("rc", PAIR, &way("fe80::1"), &way("fe80::2"));
+    let usual = format!("{}\n{}", PAIR[1], way("fe80::3"));
+    let shown = refused("rc", [PAIR[0], &usual], &way("fe80::1"), &way("fe80::2"));
     assert_eq!(shown[0].1, "the alternate path of port.told can't change now");
 }
 
