@@ -2,7 +2,7 @@
 //! pairs, and the time of half a round trip.
 //!
 //! `config/pingpong.toml` is the plan. `--set lcore.ping.idle=event --set lcore.pong.idle=event`
-//! measures wake-ups; `--set pingpong.window=64` measures the message rate.
+//! measures wake-ups; `--set pingpong.window=32` measures the message rate.
 #![forbid(unsafe_code)]
 
 mod results;

@@ -2,12 +2,15 @@
 //! everything back.
 
 use serde::Deserialize;
+use verbline::plan::{Asked, Needs, SendsNeed};
 use verbline::prelude::*;
 
 use crate::results::{Results, Timings};
 
 /// The only output of either stage.
 const SEND: OutId = OutId(0);
+
+const SECTION: &str = "pingpong";
 
 /// `[pingpong]` in the plan.
 #[derive(Clone, Debug, Deserialize)]
@@ -47,7 +50,7 @@ pub(crate) fn register(registry: &mut Registry, results: &Results) {
         summary: "starts each exchange, and times it",
         ..StageSpec::default()
     };
-    registry.section_of::<Settings>("pingpong", "what the client sends").stage("client", client, move |stage| {
+    registry.section_of::<Settings>(SECTION, "what the client sends").stage("client", client, move |stage| {
         let settings = Settings::read(stage)?;
         let answered = stage.counter("answered");
         Ok(Box::new(Client {
@@ -63,11 +66,21 @@ pub(crate) fn register(registry: &mut Registry, results: &Results) {
     });
     let echo = StageSpec { outputs: &["send"], summary: "sends everything back", ..StageSpec::default() };
     registry.stage("echo", echo, |_| Ok(Box::new(Echo)));
+    registry.needs("client", needs).needs("echo", needs);
+}
+
+/// Both ends send as many messages at once as the window has. The plan of an echo of its own need
+/// not have the section.
+fn needs(asked: &Asked<'_>) -> Needs {
+    let settings = asked.section(SECTION).and_then(|section| section.read::<Settings>().ok());
+    let what = "each message of the window (`pingpong.window`)";
+    let send = |settings: Settings| SendsNeed { output: "send", at_once: settings.window as u64, what };
+    Needs { sends: settings.map(send).into_iter().collect(), ..Needs::default() }
 }
 
 impl Settings {
     fn read(stage: &StageContext<'_>) -> Result<Settings, StageError> {
-        let section = stage.raw_section("pingpong")?;
+        let section = stage.raw_section(SECTION)?;
         let settings: Settings = section.read()?;
         let room = stage.pool().map_or(0, |pool| pool.data_bytes as usize);
         if settings.size_bytes > room {

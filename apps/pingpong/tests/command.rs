@@ -90,13 +90,31 @@ fn two_lcores_have_another_path_to_go_by() {
 
 #[test]
 fn two_lcores_keep_a_window_in_flight() {
-    let Some(run) = shipped(&["pingpong.window=48", "pingpong.size_bytes=1500"]) else { return };
+    // A message that finds no room at the echo is lost, and the window shrinks by it.
+    let deep = ["port.ping.tx_depth_wr=128", "port.pong.tx_depth_wr=128"];
+    let Some(run) = shipped(&[&deep[..], &["pingpong.window=48", "pingpong.size_bytes=1500"]].concat()) else { return };
     let json = run.with(["--json"]).run_until(has_measured).exited(0).json();
     assert_report_holds(&json);
     assert_eq!(json["size_bytes"], 1500, "{json:#}");
     let ping = &json["ports"][0];
     assert!(ping["tx_packets"].as_u64() > ping["tx_posts"].as_u64(), "posts are gathered: {ping:#}");
-    assert_eq!(json["packets"]["held"], 0, "{json:#}");
+    assert_eq!((&json["packets"]["held"], &json["drops"]), (&0.into(), &json!([])), "{json:#}");
+}
+
+/// A window for which the queues have no room is warned of: its messages would be lost one after
+/// another, until none is under way.
+#[test]
+fn a_window_that_finds_no_room_is_warned_of() {
+    let warnings = |window: u32| {
+        let set = format!("pingpong.window={window}");
+        unwrapped(&app().with(["check", "config/pingpong.toml", "--set", &set]).run().exited(0).stderr)
+    };
+    let said = warnings(64);
+    for port in ["port.ping", "port.pong"] {
+        assert!(said.contains(&format!("{port} has room for 33 sends to one peer, which may ask for 64")), "{said}");
+    }
+    assert!(said.contains("write `tx_depth_wr = 95` or more"), "{said}");
+    assert!(!warnings(33).contains("too-few-sends"));
 }
 
 #[test]

@@ -178,15 +178,22 @@ fn room(
     };
     let Some(id) = id else { return };
     let port = &raw.ports[id.index()];
-    let (depth, needed) = (&port.tx_depth_wr, need.at_once);
-    if u64::from(depth.value) >= needed || !crowded.insert(id) {
+    let (depth, at_once) = (&port.tx_depth_wr, need.at_once);
+    // A send keeps its place until a signaled one behind it is done. A port with many connections
+    // signals in accordance with their number.
+    let unsignaled = if port.many().is_some() { 0 } else { port.signal_every_wr.value.min(depth.value).max(1) - 1 };
+    if u64::from(depth.value - unsignaled) >= at_once || !crowded.insert(id) {
         return;
     }
-    let (name, stage) = (&port.head.name, &stage.head.name);
-    let message = format!("port.{name} has room for {} sends to one peer, which may ask for {needed}", depth.value);
-    sink.warn("too-few-sends", depth.span, message)
-        .label(format!("{needed} may be asked for at once"))
+    let (name, stage, room) = (&port.head.name, &stage.head.name, depth.value - unsignaled);
+    let message = format!("port.{name} has room for {room} sends to one peer, which may ask for {at_once}");
+    let one = sink.warn("too-few-sends", depth.span, message);
+    one.label(format!("{at_once} may be asked for at once"))
         .related(hop.span, format!("stage.{stage} sends {}", need.what))
-        .note("what finds no room is dropped (`tx_full`), and its peer waits for it in vain")
-        .help(format!("write `tx_depth_wr = {needed}` or more, or let peers ask for less at once"));
+        .note("what finds no room is dropped (`tx_full`, `unclaimed`), and its peer waits for it in vain");
+    if unsignaled > 0 {
+        one.note(format!("{unsignaled} more places may be taken: one send in {} is signaled", unsignaled + 1));
+    }
+    let needed = at_once.saturating_add(unsignaled.into());
+    one.help(format!("write `tx_depth_wr = {needed}` or more, or let peers ask for less at once"));
 }

@@ -44,13 +44,14 @@ params = { under_way = 3 }
 
 const KINDS: &[OperationKind] = &[OperationKind::Read, OperationKind::Bind];
 
+#[derive(serde::Deserialize)]
+struct Params {
+    under_way: u64,
+}
+
 fn needs(asked: &Asked<'_>) -> Needs {
     assert_eq!((asked.connections("other"), asked.connections("nothing")), (None, None));
     assert_eq!((asked.region_bytes("table"), asked.region_bytes("nowhere")), (Some(4096), None));
-    #[derive(serde::Deserialize)]
-    struct Params {
-        under_way: u64,
-    }
     let Ok(params) = asked.params().parse::<Params>() else { return Needs::default() };
     Needs {
         timers: vec![("under way", u64::from(asked.connections("to").unwrap_or(1)) * params.under_way)],
@@ -123,6 +124,45 @@ fn less_room_than_a_peer_may_ask_for_is_warned_of_once() {
     assert_eq!(warnings.matches("warning[too-few-sends]").count(), 1, "{warnings}");
     assert!(warnings.contains("room for 2 sends to one peer, which may ask for 3"), "{warnings}");
     assert!(warnings.contains("write `tx_depth_wr = 3` or more"), "{warnings}");
+}
+
+/// A port with one connection: sends keep their places until a signaled one behind them is done.
+#[test]
+fn sends_that_are_not_signaled_take_room_on_a_port_with_one_connection() {
+    let one = |sets: &[&str]| {
+        let spec = StageSpec { outputs: &["to"], source: true, ..StageSpec::default() };
+        let client = StageKind { name: "client", spec, needs: Some(needs_sends) };
+        let text =
+            PLAN.replace("connections = 4\nrx_shared_wr = 64", "rx_depth_wr = 64").replace(", other = \"drop\"", "");
+        let loader = Loader::new(catalog_with([client]), machine()).sets(sets.iter().copied());
+        let plan = loader.load_str("plan.toml", &text).unwrap_or_else(|faults| panic!("{faults}"));
+        plan.warnings().to_string().split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let depth = "port.servers.tx_depth_wr=64";
+    let cases = [
+        (["signal_every_wr=32", "under_way=33"], None),
+        (["signal_every_wr=32", "under_way=34"], Some(33)),
+        (["signal_every_wr=1", "under_way=64"], None),
+        (["signal_every_wr=1", "under_way=65"], Some(64)),
+        // One in 32 by default, and no fewer than the queue holds.
+        (["tx_depth_wr=8", "under_way=1"], None),
+        (["tx_depth_wr=8", "under_way=2"], Some(1)),
+    ];
+    for (sets, room) in cases {
+        let sets = [depth.to_owned(), format!("port.servers.{}", sets[0]), format!("stage.client.params.{}", sets[1])];
+        let warnings = one(&sets.each_ref().map(String::as_str));
+        match room {
+            Some(room) => assert!(warnings.contains(&format!("has room for {room} sends to one peer")), "{warnings}"),
+            None => assert!(!warnings.contains("too-few-sends"), "{sets:?}: {warnings}"),
+        }
+    }
+    let warnings = one(&[depth, "stage.client.params.under_way=48"]);
+    assert!(warnings.contains("31 more places may be taken: one send in 32 is signaled"), "{warnings}");
+    assert!(warnings.contains("write `tx_depth_wr = 79` or more"), "{warnings}");
+}
+
+fn needs_sends(asked: &Asked<'_>) -> Needs {
+    Needs { sends: needs(asked).sends, ..Needs::default() }
 }
 
 #[test]
