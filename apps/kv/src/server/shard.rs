@@ -7,7 +7,7 @@ use verbline::prelude::*;
 
 use crate::protocol::{HEADER_BYTES, Location, Opcode, Reply, Request, Status};
 use crate::settings::Settings;
-use crate::table::{FoundKey, Shape, Table, TableError};
+use crate::table::{FoundKey, KEY_BYTES_MAX, Shape, Table, TableError, VALUE_BYTES_MAX};
 
 /// The only output.
 const REPLY: OutId = OutId(0);
@@ -30,13 +30,10 @@ struct Params {
 impl Keys for Params {
     const KEYS: &'static [AppKey] = &[
         AppKey::text("table", "a region's NAME", "the region that holds its table"),
-        AppKey::integer("key_bytes", 0..=BYTES_MAX, "the longest key").or(16).unit("bytes"),
-        AppKey::integer("value_bytes", 0..=BYTES_MAX, "the longest value").or(64).unit("bytes"),
+        AppKey::integer("key_bytes", 1..=KEY_BYTES_MAX as u64, "the longest key").or(16).unit("bytes"),
+        AppKey::integer("value_bytes", 1..=VALUE_BYTES_MAX as u64, "the longest value").or(64).unit("bytes"),
     ];
 }
-
-/// The limit of the numbers that a shape is computed from; a region too short for them is refused.
-const BYTES_MAX: u64 = u32::MAX as u64;
 
 /// Answers requests.
 struct Shard {

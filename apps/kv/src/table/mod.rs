@@ -17,6 +17,6 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use shape::{Shape, hash};
+pub(crate) use shape::{KEY_BYTES_MAX, Shape, VALUE_BYTES_MAX, hash};
 pub(crate) use view::{Found, find};
 pub(crate) use writer::{FoundKey, Table, TableError};

@@ -9,8 +9,8 @@ pub(crate) const SLOTS: usize = 4;
 pub(super) const HEAD_BYTES: usize = 24;
 
 /// More than any message carries, and more buckets than fit into 64 GiB.
-const KEY_BYTES_MAX: u32 = 1 << 12;
-const VALUE_BYTES_MAX: u32 = 1 << 20;
+pub(crate) const KEY_BYTES_MAX: u32 = 1 << 12;
+pub(crate) const VALUE_BYTES_MAX: u32 = 1 << 20;
 const BUCKETS_MAX: u32 = 1 << 28;
 
 /// The number of buckets of a table, and the size of its slots.

@@ -290,7 +290,10 @@ fn two_lcores_settings_that_cannot_be_are_refused_at_their_place() {
         ("kv.get_share=1.5", "`get_share` is 1.5, which is out of range"),
         ("kv.windows=3", "did you mean `window`?"),
         ("stage.shard0.params.table=table1", "needs the region `table1`"),
-        ("stage.shard0.params.value_bytes=1048577", "make no table in the 8388608 bytes of region.table0"),
+        ("stage.shard0.params.value_bytes=1048577", "from 1 to 1048576"),
+        ("stage.shard0.params.value_bytes=0", "from 1 to 1048576"),
+        ("stage.shard0.params.key_bytes=4097", "from 1 to 4096"),
+        ("region.table0.bytes=256", "keys of 16 bytes and values of 64 make no table in the 256 bytes"),
         // The stages' needs of the plan's other tables.
         ("kv.window=64", "stage.client can arm 16385 timers at once, and may arm 1025"),
         ("stage.client.timers_max=0", "write `timers_max = 257` or more"),
