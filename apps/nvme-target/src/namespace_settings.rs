@@ -40,12 +40,10 @@ impl Keys for NamespaceSettings {
             .unit("bytes")
             .optional("it is there"),
         AppKey::flag("page_cache", "the file goes through the page cache; else past it, where it can").or_flag(false),
-        AppKey::integer("null_bytes", 0..=i64::MAX as u64, "nothing is kept: so long, and reads as zeros")
+        AppKey::integer("null_bytes", 512..=i64::MAX as u64, "nothing is kept: so long, and reads as zeros")
             .unit("bytes")
             .optional("none"),
-        AppKey::integer("block_bytes", 0..=u32::MAX as u64, "a block's data: 512, 1024, 2048 or 4096")
-            .or(4096)
-            .unit("bytes"),
+        AppKey::integer("block_bytes", 512..=4096, "a block's data: 512, 1024, 2048 or 4096").or(4096).unit("bytes"),
         AppKey::choice("protection", &["type1", "type2", "type3"], "protection information behind each block")
             .optional("none"),
         AppKey::flag("read_only", "whether hosts may not write").or_flag(false),
@@ -136,8 +134,11 @@ impl NamespaceSettings {
         if self.protection.is_some() && self.null_bytes.is_some() {
             return Err(format!("namespace {number}: `null_bytes` keep nothing, so no `protection` either"));
         }
+        if let Some(bytes) = self.null_bytes.filter(|bytes| *bytes < block.into()) {
+            return Err(format!("namespace {number}: {bytes} `null_bytes` are less than a block of {block}"));
+        }
         match (&self.memory, &self.file, self.null_bytes) {
-            (Some(_), None, None) | (None, Some(_), None) | (None, None, Some(1..)) => Ok(()),
+            (Some(_), None, None) | (None, Some(_), None) | (None, None, Some(_)) => Ok(()),
             _ => Err(format!(
                 "namespace {number} is kept nowhere, or twice: write `memory = \"REGION\"`, `file = \"PATH\"` or \
                  `null_bytes`"
@@ -156,9 +157,12 @@ pub(crate) fn check_namespaces(all: &BTreeMap<String, NamespaceSettings>) -> Res
             if place.is_some() && place == *their_place {
                 let name = space.memory.as_ref().map(|region| format!("region.{region}"));
                 let name = name.unwrap_or_else(|| format!("{:?}", space.file.as_deref().unwrap_or("".as_ref())));
+                let why = match space.read_only && theirs.read_only {
+                    true => "a place has one namespace",
+                    false => "their hosts would write over each other's blocks",
+                };
                 return Err(format!(
-                    "namespaces {other} and {number} are both kept in {name}: their hosts would write over each \
-                     other's blocks; give each its own"
+                    "namespaces {other} and {number} are both kept in {name}: {why}; give each its own"
                 ));
             }
             let shared = [

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use verbline::plan::{Destination, Params, Provider};
 use verbline::prelude::*;
 use verbline_nvme::{NQN_BYTES, Nqn};
@@ -62,7 +63,7 @@ pub(crate) struct Settings {
     pub(crate) response_timeout_ms: u32,
     pub(crate) remote_invalidate: bool,
     pub(crate) reads_checked_by: ReadsCheckedBy,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "with_ports")]
     pub(crate) addresses: Vec<SocketAddr>,
     /// By number.
     #[serde(default)]
@@ -132,8 +133,9 @@ impl Settings {
             let message = format!("{} is no multiple of 16", settings.in_capsule_bytes);
             return Err(section.refuse("in_capsule_bytes", message).into());
         }
-        if let Some(address) = settings.addresses.iter().find(|address| address.ip().is_unspecified()) {
-            let message = format!("no host can connect to {address}: write an address of this machine, or nothing");
+        if let Some(address) = settings.addresses.iter().find(|address| is_unreachable(address)) {
+            let message =
+                format!("no host can connect to {address}: write an address of this machine and a port, or nothing");
             return Err(section.refuse("addresses", message).into());
         }
         for (key, text, most) in [("serial", &settings.serial, 20), ("model", &settings.model, 40)] {
@@ -223,6 +225,19 @@ impl Settings {
         };
         plan.ports().iter().filter_map(of).collect()
     }
+}
+
+/// Whether no address, or no port, is meant.
+fn is_unreachable(address: &SocketAddr) -> bool {
+    address.ip().is_unspecified() || address.port() == 0
+}
+
+fn with_ports<'de, D: Deserializer<'de>>(texts: D) -> Result<Vec<SocketAddr>, D::Error> {
+    let parse = |text: &String| {
+        let unknown = || D::Error::custom(format!("`{text}` is no address with a port, such as 10.9.9.1:4420"));
+        text.parse().map_err(|_| unknown())
+    };
+    Vec::<String>::deserialize(texts)?.iter().map(parse).collect()
 }
 
 /// Parses a name that was checked when the settings were read.

@@ -3,12 +3,13 @@
 //! After a change of one, write the page again:
 //! `WRITE=1 cargo test -p document-tests --test suite -- keys`.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use verbline::cli::App;
-use verbline::plan::{TableReference, app_reference};
+use verbline::plan::{TableReference, app_reference, schema};
 use verbline::prelude::*;
 use verbline_operate::{MetricsSettings, TraceSettings};
 use verbline_tests::root;
@@ -81,6 +82,31 @@ fn the_page_of_the_apps_keys_is_what_they_declare() {
     assert!(stored == page(), "{PAGE} is not what the apps declare: write it again with WRITE=1");
     let wide: Vec<&str> = stored.lines().filter(|line| line.chars().count() > 100).collect();
     assert!(wide.is_empty(), "{wide:#?}");
+}
+
+/// The page of the target has tables of its own for two sections: every key, with its default.
+#[test]
+fn the_tables_of_the_targets_page_have_every_key_with_its_default() {
+    let page = fs::read_to_string(root().join("docs/nvme-target.md")).expect("the page");
+    let (_, registry) = apps().into_iter().find(|(app, _)| *app == "nvme-target").expect("the target");
+    let schema = schema(&registry.catalog());
+    for section in ["nvme", "load"] {
+        let keys = schema["properties"][section]["properties"].as_object().expect("declared keys");
+        let (_, behind) = page.split_once(&format!("## `[{section}]`\n\n")).expect("a table");
+        let table = behind.lines().map_while(|line| line.strip_prefix("    "));
+        // A row that begins with a space goes on with the one before.
+        let rows: Vec<Vec<&str>> =
+            table.skip(1).filter(|row| !row.starts_with(' ')).map(|row| row.split_whitespace().collect()).collect();
+        let named: BTreeSet<&str> = rows.iter().map(|row| row[0].trim_end_matches(".N")).collect();
+        assert_eq!(named, keys.keys().map(String::as_str).collect(), "the keys of [{section}]");
+        for row in rows {
+            let Some(default) = keys.get(row[0]).and_then(|key| key.get("default")) else { continue };
+            let default = default.as_str().map_or_else(|| default.to_string(), str::to_owned);
+            let shown = row[1].replace(',', "");
+            let is_it = shown.strip_prefix('…').map_or(shown == default, |end| default.ends_with(end));
+            assert!(is_it, "[{section}] {}: {shown}, and the default is {default}", row[0]);
+        }
+    }
 }
 
 #[test]
