@@ -90,7 +90,9 @@ impl Sink {
     fn is_of_half_read(&self, span: Span) -> bool {
         let source = self.sources.source(span);
         if source.is_flag {
-            let sets = |path: &str| source.text.strip_prefix(path).is_some_and(|rest| rest.starts_with(['.', '=']));
+            let sets = |path: &str| {
+                source.text.strip_prefix(path).is_some_and(|rest| rest.trim_start().starts_with(['.', '=']))
+            };
             return self.tables.iter().any(|table| table.is_half && sets(&table.path));
         }
         let behind = self.tables.partition_point(|table| table.head <= span);

@@ -45,8 +45,10 @@ fn parse(flag: &str, source: u32) -> Result<Set, SetFault> {
         message: format!("`{key}` is not a dotted key"),
         help: "write the keys with dots between them, e.g. pool.packets.data_bytes".to_owned(),
     })?;
-    let offset = key.len() + 1;
-    let span = Span::new(source, offset..flag.len());
+    // Blanks around the value, as a file has them around its `=`, are not a part of it.
+    let offset = flag.len() - value.trim_start().len();
+    let value = value.trim();
+    let span = Span::new(source, offset..offset + value.len());
     match tree::parse_value(value, source, offset) {
         Ok(Some(value)) => Ok(Set { keys, value }),
         Ok(None) => Ok(Set { keys, value: Node { span, value: Value::Str(value.to_owned()) } }),

@@ -29,6 +29,19 @@ fn values_are_toml_or_else_strings() {
     assert_eq!(risk, serde_json::json!({ "limits": { "orders": 5 } }));
 }
 
+/// A flag may be copied from a file: a number would be a string else, and a string have its quotes.
+#[test]
+fn blanks_around_a_value_are_no_part_of_it() {
+    let flags = ["lcore.trader.burst = 16", "name = \"quoted\"", "lcore.trader.idle =event ", "feed.dir= \"a b \" "];
+    let plan = load(flags).unwrap_or_else(|faults| panic!("{faults}"));
+    assert_eq!((plan.lcores()[1].idle, plan.lcores()[1].burst_packets, plan.name()), (IdlePolicy::Event, 16, "quoted"));
+    let feed: std::collections::HashMap<String, serde_json::Value> = plan.section("feed").unwrap().parse().unwrap();
+    assert_eq!(feed["dir"], "a b ");
+    let faults = load(["lcore.trader.burst = 0 "]).expect_err("it is out of range").render(false);
+    let marked: Vec<&str> = faults.lines().filter(|line| line.contains("--set") || line.contains('^')).collect();
+    assert_eq!(marked[0].find('0'), marked[1].find('^'), "{faults}");
+}
+
 #[test]
 fn the_last_of_two_wins() {
     let plan = load(["lcore.trader.burst=16", "lcore.trader.burst=8"]).unwrap_or_else(|faults| panic!("{faults}"));
