@@ -73,7 +73,7 @@ pub(crate) fn register(registry: &mut Registry, results: &Results) {
 /// not have the section.
 fn needs(asked: &Asked<'_>) -> Needs {
     let settings = asked.section(SECTION).and_then(|section| section.read::<Settings>().ok());
-    let what = "each message of the window (`pingpong.window`)";
+    let what = "the messages of a window";
     let send = |settings: Settings| SendsNeed { output: "send", at_once: settings.window as u64, what };
     Needs { sends: settings.map(send).into_iter().collect(), ..Needs::default() }
 }
