@@ -20,11 +20,10 @@ use verbline_ring::{Sleeper, Waker, doorbell};
 use verbline_verbs::VerbError;
 use verbline_verbs::event::{AsyncEvent, AsyncEventKind, AsyncEventSource, AsyncEvents};
 
-use crate::control::joining::{Joined, join_until};
 use crate::control::notice::{EventMeaning, Notice, is_ordinary};
 use crate::control::readable::Readable;
 use crate::control::run_control::Control;
-use crate::errors::guarded::lock;
+use crate::errors::guarded::{Joined, join_until, lock};
 use crate::errors::stuck::Stuck;
 use crate::stats::counter::Shared;
 use crate::stats::counters::PortStats;

@@ -2,10 +2,8 @@
 //! devices' events, and the messages of lcores that panic.
 
 pub(crate) mod change;
-pub(crate) mod connection_stops;
 pub(crate) mod device_events;
 pub(crate) mod event_fd;
-pub(crate) mod joining;
 pub(crate) mod notice;
 pub(crate) mod panic_hook;
 pub(crate) mod readable;

@@ -14,7 +14,7 @@ use verbline_ring::{Notices, Pulse, Waker};
 
 use crate::capture::desk::Desks;
 use crate::capture::tap::Tap;
-use crate::control::connection_stops::ConnectionStops;
+use crate::control::event_fd::ConnectionStops;
 use crate::control::notice::Notice;
 use crate::errors::error::EngineError;
 use crate::errors::guarded::lock;
@@ -195,7 +195,7 @@ impl Control {
     }
 
     /// The lcore at this index in the plan has ended. Its connections are disconnected, unless the
-    /// owner has taken them ([`StopFlags`](crate::control::connection_stops::StopFlags)).
+    /// owner has taken them ([`StopFlags`](crate::control::event_fd::StopFlags)).
     pub(crate) fn lcore_ended(&self, index: usize) {
         if let Some(connections) = self.connections.get() {
             connections.end_lcore(index);

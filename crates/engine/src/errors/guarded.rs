@@ -1,5 +1,5 @@
-//! The one place where the app's values are dropped, where panics of the app's code are caught, and
-//! where locks outlive a panic.
+//! The one place where the app's values are dropped, where panics of the app's code are caught,
+//! where threads are joined, and where locks outlive a panic.
 //!
 //! Guarantees: a panic in the `Drop` of a stage, of an acceptor or of a panic's own payload goes no
 //! further than the value: its neighbours are dropped all the same, and the panic's message is
@@ -12,6 +12,7 @@ use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// Runs code of the app. `Err`: it panicked, with this message.
 ///
@@ -131,8 +132,42 @@ impl<T: ?Sized + Vacancy> DerefMut for Guarded<T> {
     }
 }
 
+/// The standard library joins without a limit, so the end of a thread is polled at this interval.
+const LOOK_EVERY: Duration = Duration::from_micros(200);
+
+/// How a thread that was waited for ended.
+#[derive(Debug)]
+pub(crate) enum Joined<T> {
+    Gave(T),
+    /// The panic's message.
+    Panicked(String),
+    /// The thread runs on, and is no longer waited for.
+    Late,
+}
+
+/// Waits for a thread until `limit` (`None`: without one).
+pub(crate) fn join_until<T>(thread: JoinHandle<T>, limit: Option<Instant>) -> Joined<T> {
+    while limit.is_some() && !thread.is_finished() {
+        if limit.is_some_and(|limit| Instant::now() >= limit) {
+            return Joined::Late;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    match joined(thread) {
+        Ok(gave) => Joined::Gave(gave),
+        Err(said) => Joined::Panicked(said),
+    }
+}
+
+/// Whether the calling thread is this one: a thread that joins itself waits for ever.
+pub(crate) fn is_this<T>(thread: &JoinHandle<T>) -> bool {
+    thread.thread().id() == std::thread::current().id()
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
     use super::*;
     use crate::api::stage::Stage;
 
@@ -177,5 +212,20 @@ mod tests {
     fn a_value_that_is_let_go_of_leaves_what_it_said() {
         let stage = |panics| Guarded::<dyn Stage>::new("stage.x", Box::new(Bomb(panics)));
         assert_eq!((stage(0).let_go(), stage(1).let_go().is_some()), (None, true));
+    }
+
+    #[test]
+    fn a_thread_is_waited_for_until_the_limit_and_no_longer() {
+        let (go, gone) = mpsc::channel::<()>();
+        let waits = std::thread::spawn(move || gone.recv());
+        assert!(!is_this(&waits));
+        let from = Instant::now();
+        assert!(matches!(join_until(waits, Some(from + Duration::from_millis(30))), Joined::Late));
+        assert!(from.elapsed() >= Duration::from_millis(30));
+        drop(go);
+        let limit = Some(Instant::now() + Duration::from_secs(20));
+        assert!(matches!(join_until(std::thread::spawn(|| 7), limit), Joined::Gave(7)));
+        let panics = std::thread::spawn(|| panic!("on purpose"));
+        assert!(matches!(join_until::<()>(panics, limit), Joined::Panicked(said) if said == "on purpose"));
     }
 }

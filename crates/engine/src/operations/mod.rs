@@ -6,6 +6,5 @@ pub(crate) mod lanes;
 pub(crate) mod operation;
 pub(crate) mod queue;
 pub(crate) mod region;
-pub(crate) mod returning;
 pub(crate) mod send_with;
 pub mod signature;

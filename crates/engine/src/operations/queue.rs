@@ -33,7 +33,7 @@ use verbline_verbs::{QueuePair, Transport};
 use crate::errors::error::Cause;
 use crate::operations::lanes::{Held, Lanes};
 use crate::operations::operation::Done;
-use crate::operations::returning::Returning;
+use crate::operations::send_with::Returning;
 use crate::stats::counter::{Drops, Shared};
 use crate::stats::counters::{PortStats, StageStats};
 use crate::stats::operations::OperationStats;

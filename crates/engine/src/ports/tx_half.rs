@@ -9,7 +9,7 @@ use verbline_verbs::{Completion, Stale};
 use crate::connection::port_qp::{PortQp, SendDone};
 use crate::operations::queue::OperationQueue;
 use crate::operations::queue::posting::ListDone;
-use crate::operations::returning::Returning;
+use crate::operations::send_with::Returning;
 use crate::ports::datagrams::Datagrams;
 use crate::ports::sink::Sink;
 use crate::stats::counters::PortStats;

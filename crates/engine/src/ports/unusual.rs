@@ -144,8 +144,7 @@ mod tests {
     use verbline_verbs::{Completions, Status, Transport};
 
     use super::*;
-    use crate::operations::returning::Returning;
-    use crate::operations::send_with::{SendFailure, SendWith, send_result};
+    use crate::operations::send_with::{Returning, SendFailure, SendWith, send_result};
     use crate::ports::sink::SinkStats;
     use crate::ports::tx_half::Sending;
     use crate::rig::{Depths, Rig, port};

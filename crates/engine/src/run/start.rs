@@ -12,10 +12,10 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use verbline_plan::IdlePolicy;
 
 use crate::control::device_events::Watch;
-use crate::control::joining::join_until;
 use crate::control::panic_hook;
 use crate::control::run_control::{Control, Phase};
 use crate::errors::error::{EngineError, Place};
+use crate::errors::guarded::join_until;
 use crate::errors::{guarded, no_thread};
 use crate::lcore::poll_loop::{Lcore, LcoreParts};
 use crate::run::observed::Observed;

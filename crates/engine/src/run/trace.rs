@@ -11,11 +11,10 @@ use crate::run::observed::Observed;
 use crate::stats::clock::{Clock, Tick};
 use crate::stats::counter::Shared;
 use crate::stats::snapshot::RunStats;
-use crate::trace::event::TraceEvent;
+use crate::trace::event::{Told, TraceEvent};
 use crate::trace::places::Places;
 use crate::trace::recorder::{Recorder, RecorderEnds};
 use crate::trace::spec::{TraceError, TraceSpec};
-use crate::trace::told::Told;
 use crate::trace::windows::Windows;
 
 /// A trace of a run, from another thread ([`Observer::trace`](crate::Observer::trace)). Dropping it

@@ -25,7 +25,7 @@ use crate::lcore::rings::{Hold, PeerDoorbell, PollOrder, RingConsumer, RingProdu
 use crate::lcore::waits::WaitsFor;
 use crate::operations::queue::OperationQueue;
 use crate::operations::region::Region;
-use crate::operations::returning::Returning;
+use crate::operations::send_with::Returning;
 use crate::ports::multi_port::{ManyReceiving, ManySending, MultiPort};
 use crate::ports::rx_half::{Delivery, Receiving};
 use crate::ports::single_port::{Health, Port};

@@ -4,5 +4,4 @@ pub(crate) mod event;
 pub(crate) mod places;
 pub(crate) mod recorder;
 pub(crate) mod spec;
-pub(crate) mod told;
 pub(crate) mod windows;

@@ -31,9 +31,8 @@ use crate::stats::counter::{Shared, shared};
 use crate::stats::counters::{LcoreStats, PortStats, RingConsumerStats, RingProducerStats, StageStats};
 use crate::stats::turn_time::LATE_NS;
 use crate::stats::wakes::WakeCause;
-use crate::trace::event::{TraceEvent, TraceKind};
+use crate::trace::event::{Told, TraceEvent, TraceKind};
 use crate::trace::places::{PacketNumbers, Places, place_of};
-use crate::trace::told::Told;
 use crate::trace::windows::{Sampling, Windows};
 
 /// Events of one lcore that may wait to be taken: 1 MiB.

@@ -35,10 +35,9 @@ use crate::connection::multi_port::running_time::OwnTime;
 use crate::connection::multi_port::targets::Targets;
 use crate::connection::port_qp::PortQp;
 use crate::connection::spec::LocalPort;
-use crate::control::connection_stops::StopFlags;
 use crate::control::event_fd;
-use crate::errors::guarded::Guarded;
-use crate::errors::guarded::lock;
+use crate::control::event_fd::StopFlags;
+use crate::errors::guarded::{Guarded, lock};
 use crate::stats::connection_counters::{CmThreadStats, LastError};
 use crate::stats::counter::Shared;
 

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use verbline_verbs::Transport;
 
 use super::*;
-use crate::control::connection_stops::ConnectionStops;
+use crate::control::event_fd::ConnectionStops;
 use crate::control::run_control::{Control, LcoreInbox};
 use crate::rig::log::at_each_log;
 use crate::rig::{Depths, Rig};
