@@ -4,11 +4,10 @@ use verbline_engine::{TraceEvent, TraceKind};
 
 use super::follow::Follower;
 use super::merge::Merge;
-use super::output::Output;
 use super::summary::{self, Summary};
 use super::tallies::Tallies;
 use super::tally::Wanted;
-use super::timeline::Timeline;
+use super::timeline::{Output, Timeline};
 use crate::protocol::TraceHead;
 
 /// The most events that wait for earlier ones, and the most packets followed at once.

@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 use verbline_engine::TraceKind;
 
 use super::journey::Journey;
-use super::output::Output;
-use super::timeline::{Doing, Slice};
+use super::timeline::{Doing, Output, Slice};
 use crate::protocol::TraceHead;
 
 /// The most events of a file: some 100 MB. Perfetto takes several times as much memory.

@@ -15,11 +15,10 @@ mod analysis;
 pub(crate) mod feed;
 mod follow;
 mod merge;
-mod output;
 pub(crate) mod settings;
 pub(crate) mod tallies;
 mod tally;
 
 pub use analysis::Analysis;
-pub use output::Output;
 pub use tally::Wanted;
+pub use timeline::Output;

@@ -5,9 +5,8 @@
 
 use std::collections::VecDeque;
 
-use super::output::Output;
 use super::tally::{Tally, Wanted};
-use super::timeline::{Doing, Slice, Timeline};
+use super::timeline::{Doing, Output, Slice, Timeline};
 
 /// Slices of the last time. Results are kept for that time, and for up to a slice longer.
 pub(crate) const SLICES: u64 = 12;

@@ -5,8 +5,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::journey::{Between, Ending, Journey, Part};
-use super::output::Output;
-use super::timeline::{Doing, Slice, Timeline};
+use super::timeline::{Doing, Output, Slice, Timeline};
 
 /// The most ways counted apart; packets on others are counted together.
 pub(super) const PATHS_MAX: usize = 256;

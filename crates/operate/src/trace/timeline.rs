@@ -6,6 +6,8 @@ use std::collections::VecDeque;
 
 use verbline_engine::{TraceEvent, TraceKind};
 
+use super::journey::Journey;
+
 /// The number of slices kept per lcore.
 const RECENT_MAX: usize = 16_384;
 
@@ -179,6 +181,20 @@ impl Lane {
             _ => None,
         }
     }
+}
+
+/// Takes the slices and the packets of a trace, beside its summary.
+pub trait Output {
+    /// A slice of an lcore's time.
+    fn slice(&mut self, lcore: usize, slice: &Slice);
+    /// The way of a wanted packet.
+    fn journey(&mut self, journey: &Journey);
+}
+
+/// Discards everything.
+impl Output for () {
+    fn slice(&mut self, _: usize, _: &Slice) {}
+    fn journey(&mut self, _: &Journey) {}
 }
 
 #[cfg(test)]
