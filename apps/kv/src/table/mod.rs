@@ -9,7 +9,6 @@
 //! slot     | version 8 | checksum 8 | key bytes 4 | value bytes 4 | key, padded to 8 | value, padded to 8 |
 //! ```
 
-mod memory;
 mod shape;
 mod view;
 mod writer;

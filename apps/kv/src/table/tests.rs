@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use proptest::prelude::*;
 use verbline::mem::{PageChoice, PageSize, PeerRegion, Region, RegionSpec};
 
-use super::memory::{Memory, OutOfReach};
+use super::writer::{Memory, OutOfReach};
 use super::*;
 
 fn memory(len_bytes: usize) -> Arc<PeerRegion> {
