@@ -15,7 +15,6 @@ mod admin;
 mod admission;
 mod answering;
 mod authenticate;
-mod budget;
 mod commands;
 mod connections;
 mod controller;

@@ -13,13 +13,12 @@ use verbline::prelude::*;
 use verbline_nvme::{COMMAND_BYTES, Command, Nqn, RESPONSE_BYTES, Status, opcode};
 use verbline_store::{FileStore, Store};
 
-use crate::budget::Budget;
 use crate::commands::Commands;
 use crate::describe::{Described, HOST_NAME, OPERATIONS, TIMERS, describe, needs};
 use crate::exchange::Known;
 use crate::fair_share::Shares;
 use crate::keep_alive_clock::Attended;
-use crate::lcore_namespace::{Space, open_files};
+use crate::lcore_namespace::{Budget, Space, open_files};
 use crate::namespace_changes::Namespaces;
 use crate::namespace_table::Spaces;
 use crate::port::{DATA_PACKETS, DataPool};
