@@ -6,7 +6,6 @@
 //! applied in order. A book to be rebuilt takes nothing until its snapshot has come, and then the
 //! messages of the ring from the snapshot's number on; the other books go on meanwhile.
 
-mod anew;
 mod applying;
 mod fault;
 mod rebuilding;

@@ -1,8 +1,9 @@
-//! Empties books and rebuilds them from snapshots, one after the other.
+//! Empties books and rebuilds them from snapshots, one after the other; all of them, when the feed
+//! begins anew since its exchange has restarted.
 
 use super::fault::locate_of;
 use super::{Follower, Told};
-use crate::book::{Change, OrderBooks};
+use crate::book::{Change, OrderBooks, Scrub};
 use crate::itch::{self, Message};
 use crate::mold::Packet;
 use crate::recovery::fetch::Fetch;
@@ -26,6 +27,28 @@ enum Step {
 }
 
 impl Follower {
+    /// Gives up all books, the directory and the locate codes: the stream is over, and another one
+    /// follows. Its first packet is taken at any number, with snapshots of all instruments.
+    #[cold]
+    pub fn begin_anew(&mut self, now_ns: u64) {
+        self.counts.begun_anew += 1;
+        match self.is_live {
+            true => self.not_live_since_ns = now_ns,
+            // Held messages, and those it waited for.
+            false => self.counts.abandoned += self.end - self.next,
+        }
+        self.lost_books = self.stale_books().max(self.books.books().len());
+        (self.is_live, self.has_begun, self.is_behind, self.is_doubted) = (false, false, false, true);
+        (self.next, self.end, self.floor) = (0, 0, 0);
+        self.books.clear();
+        self.ring.clear();
+        self.standing.clear();
+        self.asks.restart(0);
+        (self.session, self.fetch, self.wants_directory) = (None, None, false);
+        (self.directory_rests_until_ns, self.fetch_rests_until_ns, self.failures) = (0, 0, 0);
+        (self.scrub, self.silent) = (Scrub::default(), ([0; 2], 0));
+    }
+
     /// Takes messages of a snapshot. Packets of another than the requested one are ignored.
     pub fn take_snapshot(
         &mut self,
