@@ -15,7 +15,6 @@
 //! - Dropping the ring waits for what is under way. What the kernel does not finish within ten
 //!   seconds keeps its packet for good ([`leaked_pools`](crate::leaked_pools)).
 
-mod buffers;
 mod error;
 mod ring;
 mod slots;
