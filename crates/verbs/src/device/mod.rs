@@ -4,7 +4,6 @@
 
 pub(crate) mod address;
 pub(crate) mod attr;
-pub(crate) mod cap_flags;
 pub(crate) mod capability;
 pub(crate) mod caps;
 pub(crate) mod context;
