@@ -171,6 +171,8 @@ impl CmThread {
                 break;
             }
         }
+        // Both stops may have come while this thread waited for its CPU.
+        self.stop_taking();
         self.let_go();
         let counts = Shared::clone(&self.spec.counts);
         let kept = self.slots.drain().filter_map(|held| {
