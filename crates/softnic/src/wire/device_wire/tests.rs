@@ -12,7 +12,7 @@ use crate::wire::neighbours::{Neighbours, claim_slice};
 use crate::wire::run::Run;
 use crate::wire::socket::tests::address;
 use std::net::Ipv4Addr;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 use verbline_roce::Owner;
 use verbline_roce::cm::{MANAGEMENT_QKEY, PortSpace};
 use verbline_roce::transport::{Capacity, Discard, Mtu, Peer, QueuePair, Receives, Receiving, Rights, Serving};
@@ -140,8 +140,8 @@ fn a_service_is_free_for_other_processes_once_its_listener_is_gone_and_all_reque
     let (own, peer) = (address(47), address(48));
     let slice = || claim_slice(own.ip(), 0).expect("a name").expect("a slice");
     let link = || Arc::new(Link::open(own).expect("an address that is shared"));
-    let wire: &'static Wire =
-        Box::leak(Box::new(Wire::new(&device::devices()[0], link(), slice()).expect("descriptors")));
+    static WIRE: OnceLock<Wire> = OnceLock::new();
+    let wire = WIRE.get_or_init(|| Wire::new(&device::devices()[0], link(), slice()).expect("descriptors"));
     let at = (PortSpace::Reliable, 4420);
     let asked = Arc::new(Mutex::new(None));
     let keep = asked.clone();
