@@ -8,7 +8,7 @@
 //! conformance --device soft                      every row on the software RNIC
 //! conformance --device rxe --json                on the kernel's rdma_rxe, for programs
 //! conformance --device rxe0 --row notify/        one theme; --row may also be part of a rule's name
-//! conformance --device rxe0 --far soft           pairs with an end on each
+//! conformance --device rxe0 --far soft-udp       pairs with an end on each
 //! conformance --list                             what there is
 //! ```
 #![deny(unsafe_code)]
@@ -34,10 +34,10 @@ struct Options {
     #[arg(long, default_value = "soft")]
     device: String,
     /// The device of the other end of each pair of queue pairs, if it is another
-    /// one; a software device reaches it by its wire
+    /// one; soft-udp for a software device that is reached by its wire
     #[arg(long, value_name = "DEVICE")]
     far: Option<String>,
-    /// The address of the software device's wire; one of 127.77.0.0/24 without
+    /// The address of the wire of the first soft-udp; one of 127.77.0.0/24 without
     #[arg(long, requires = "far")]
     address: Option<IpAddr>,
     /// Prints JSON

@@ -70,7 +70,7 @@ impl Channel {
         self.0.destroy()
     }
 
-    pub(super) fn context(&self) -> &Rc<Context> {
+    pub(super) fn context(&self) -> &Context {
         &self.0.context
     }
 

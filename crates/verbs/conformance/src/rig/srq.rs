@@ -42,7 +42,7 @@ impl Srq {
         Ok(Srq(Rc::new(SrqInner { pd: pd.clone(), raw: Cell::new(raw) })))
     }
 
-    pub(super) fn context(&self) -> &Rc<Context> {
+    pub(super) fn context(&self) -> &Context {
         self.0.pd.context()
     }
 
