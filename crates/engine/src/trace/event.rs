@@ -160,7 +160,7 @@ impl TraceEvent {
 }
 
 /// The view that the trace's thread has of the recorder beside its events: lost turns, and the
-/// present turn, of which no event has come yet.
+/// present turn, which has brought no event yet.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     /// The number of lost turns.

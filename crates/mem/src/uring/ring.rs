@@ -316,7 +316,7 @@ fn build(spec: &RingSpec) -> io::Result<IoUring> {
     }
 }
 
-/// The kernel takes at most so much as one buffer (io_uring_register(2)).
+/// One buffer has at most this many bytes (io_uring_register(2)).
 const BUFFER_BYTES_MAX: usize = 1 << 30;
 
 /// The most buffers of a ring, far below the kernel's own limit.

@@ -6,7 +6,7 @@ use verbline_roce::wire::seal;
 use verbline_roce::wire::{Rc, Segment, Syndrome, WriteEnd};
 use verbline_roce::{Operation, Status};
 
-use crate::pair::{Datagram, PSNS, Pair, RIGHTS, remote, statuses};
+use crate::pair::{Datagram, PSNS, Pair, RIGHTS, due, remote, statuses};
 use crate::reliable::{MTU, SEND, said};
 use crate::sim::for_seeds;
 
@@ -29,15 +29,6 @@ fn begun(retries: Retries, now_ns: u64) -> Pair {
     pair.settle(now_ns);
     assert_eq!((statuses(&mut pair.a).len(), statuses(&mut pair.b).len()), (1, 1));
     pair
-}
-
-/// The datagrams that A sends at its deadline, which is at `due_ns`.
-fn due(pair: &mut Pair, due_ns: u64) -> Vec<Datagram> {
-    assert_eq!(pair.a.qp.deadline_ns(), Some(due_ns));
-    pair.a.qp.advance(due_ns - 1);
-    assert_eq!(pair.a.all(due_ns - 1), [], "too early");
-    pair.a.qp.advance(due_ns);
-    pair.a.all(due_ns)
 }
 
 #[test]

@@ -176,3 +176,12 @@ impl Pair {
 }
 
 pub(crate) const QKEY: u32 = 0x1234_5678;
+
+/// The datagrams that A sends at its deadline, which is at `due_ns`.
+pub(crate) fn due(pair: &mut Pair, due_ns: u64) -> Vec<Datagram> {
+    assert_eq!(pair.a.qp.deadline_ns(), Some(due_ns));
+    pair.a.qp.advance(due_ns - 1);
+    assert_eq!(pair.a.all(due_ns - 1), [], "too early");
+    pair.a.qp.advance(due_ns);
+    pair.a.all(due_ns)
+}

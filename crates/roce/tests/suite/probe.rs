@@ -5,7 +5,7 @@ use verbline_roce::transport::{Discard, Mtu, Retries, ack_timeout_ns, rnr_timer_
 use verbline_roce::wire::{AtomicExtension, AtomicOp, Rc, Reth, Segment, WriteEnd};
 use verbline_roce::{Operation, Status};
 
-use crate::pair::{Datagram, PSNS, Pair, RIGHTS, remote, statuses};
+use crate::pair::{Datagram, PSNS, Pair, RIGHTS, due, remote, statuses};
 use crate::reliable::{MTU, SEND};
 use crate::sim::for_seeds;
 use crate::sim::network::Faults;
@@ -30,15 +30,6 @@ fn exchange(pair: &mut Pair, now_ns: u64, round_trip_ns: u64) {
     let answers = pair.b.all(now_ns);
     pair.a.take(now_ns + round_trip_ns, &answers[0]).expect("taken");
     assert_eq!((statuses(&mut pair.a).len(), statuses(&mut pair.b).len()), (1, 1));
-}
-
-/// The datagrams that A sends at its deadline, which is at `due_ns`.
-fn due(pair: &mut Pair, due_ns: u64) -> Vec<Datagram> {
-    assert_eq!(pair.a.qp.deadline_ns(), Some(due_ns));
-    pair.a.qp.advance(due_ns - 1);
-    assert_eq!(pair.a.all(due_ns - 1), [], "too early");
-    pair.a.qp.advance(due_ns);
-    pair.a.all(due_ns)
 }
 
 fn asks(datagram: &Datagram) -> bool {

@@ -61,7 +61,7 @@ mod tests {
     use crate::api::registry::Registry;
     use crate::api::stage::Stage;
     use crate::connection::multi_port::cm_thread::CmThread;
-    use crate::control::event_fd::{StopFlag, StopFlags};
+    use crate::control::event_fd::{ConnectionStops, StopFlag};
     use crate::setup::assemble::build;
     use crate::stats::counter::Shared;
 
@@ -120,10 +120,9 @@ mod tests {
         let loader = Loader::new(registry.catalog(), Machine::detect());
         let plan = loader.load_str("two.toml", &text()).unwrap_or_else(|faults| panic!("{faults}"));
         let built = build(&plan, &registry).unwrap();
-        let flag = || Arc::new(StopFlag::new().unwrap());
-        let stop = StopFlags { connecting: flag(), watching: flag(), lcore_ended: flag() };
+        let stops = ConnectionStops::new(Arc::new(StopFlag::new().unwrap()), 1).unwrap();
         let counts: Vec<_> = built.cm_threads.iter().map(|spec| Shared::clone(&spec.counts)).collect();
-        let threads = built.cm_threads.into_iter().map(|spec| CmThread::new(spec, stop.clone()).unwrap());
+        let threads = built.cm_threads.into_iter().map(|spec| CmThread::new(spec, stops.of_lcore(0)).unwrap());
         let mut threads: Vec<CmThread> = threads.collect();
 
         let context = Device::find(Provider::Soft, "soft1").unwrap().open().unwrap();
@@ -141,8 +140,8 @@ mod tests {
         while counts[listens].requests.value() < 2 {
             threads[listens].turn(None).unwrap();
         }
-        stop.connecting.raise();
-        stop.watching.raise();
+        stops.stop_connecting();
+        stops.stop_watching();
         let _ended = threads.remove(1 - listens).run();
         let sharing = &counts[1 - listens];
         assert_eq!((sharing.requests.value(), sharing.unanswered.value()), (1, 1));
