@@ -317,6 +317,13 @@ impl Engine {
         next.is_some_and(QueuePair::owes_acknowledgement)
     }
 
+    /// Whether one queue pair's acknowledgement is all that is left to send. Nobody waits for it: a
+    /// message before it need not leave together with it.
+    pub fn only_acknowledges(&self) -> bool {
+        let only = self.to_send.only().and_then(|place| self.places[place].as_ref());
+        only.is_some_and(QueuePair::only_acknowledges)
+    }
+
     /// The latest time to call [`advance`](Self::advance). It may be too early, never too late.
     pub fn deadline_ns(&self) -> Option<u64> {
         self.deadlines.next_ns()

@@ -132,6 +132,11 @@ impl Turns {
         self.queue.front().copied()
     }
 
+    /// The place whose turn it is, if no other one waits.
+    pub(crate) fn only(&self) -> Option<usize> {
+        if self.queue.len() == 1 { self.first() } else { None }
+    }
+
     /// Ends the first place's turn.
     pub(crate) fn pass(&mut self) {
         if let Some(place) = self.queue.pop_front() {

@@ -269,8 +269,18 @@ impl QueuePair {
     /// nothing until something happens.
     pub(crate) fn may_transmit(&self) -> bool {
         let Mode::Rc(_, responder, requester) = &self.mode else { return true };
-        requester.as_ref().is_some_and(|requester| requester.may_send(&self.sends))
-            || responder.may_answer()
+        responder.may_answer() || self.may_request(requester.as_ref())
+    }
+
+    /// Whether nothing but an acknowledgement may be left to send.
+    pub(crate) fn only_acknowledges(&self) -> bool {
+        let Mode::Rc(_, responder, requester) = &self.mode else { return false };
+        responder.owes_acknowledgement() && !self.may_request(requester.as_ref())
+    }
+
+    /// Whether a reliable queue pair may have something to send that is no answer.
+    fn may_request(&self, requester: Option<&Requester>) -> bool {
+        requester.is_some_and(|requester| requester.may_send(&self.sends))
             || self.held.is_some()
             || self.failing.is_some()
             || self.keep_alive.as_ref().is_some_and(|keep_alive| keep_alive.asks)

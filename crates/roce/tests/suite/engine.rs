@@ -271,11 +271,13 @@ fn an_answer_leaves_before_the_acknowledgement_whatever_was_sent_before() {
         let data = Data::Memory(&sges);
         let request = SendRequest { id, operation, data, signaled: id % 2 == 0, solicited: false, fence: false };
         engine.post_send(QPNS[1], &request).expect("there").expect("room");
-        let mut answers = Vec::new();
+        let (mut answers, mut only) = (Vec::new(), vec![engine.only_acknowledges()]);
         while let Some(sent) = engine.transmit(0, &mut memory, &mut out, 0) {
             answers.push(Datagram { route: sent.route, bytes: out[..sent.len].to_vec() });
+            only.push(engine.only_acknowledges());
         }
         assert_eq!(answers.iter().map(said).collect::<Vec<_>>(), [None, Some(Syndrome::ACK)], "{id}");
+        assert_eq!(only, [false, true, false], "{id}");
         answers.iter().for_each(|datagram| a.take(0, datagram).expect("taken"));
         for datagram in a.all(0) {
             let arrival = Arrival { route: datagram.route, icrc: Icrc::IpId(0) };

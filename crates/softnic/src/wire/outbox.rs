@@ -98,6 +98,11 @@ impl Outbox {
         self.runs.last().is_some_and(|run| !run.goes_on(self.used))
     }
 
+    /// Whether exactly one datagram waits.
+    pub(crate) fn has_one(&self) -> bool {
+        matches!(&*self.runs, [run] if run.segments == 1)
+    }
+
     /// Sends all datagrams.
     pub(crate) fn flush(&mut self, link: &Link) {
         for (at, pending) in self.runs.iter().enumerate() {

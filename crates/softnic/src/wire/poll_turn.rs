@@ -269,7 +269,10 @@ impl Inner {
                 break;
             };
             self.outbox.add(&sent.route, sent.len);
-            if self.outbox.has_whole_run() {
+            // A lone message leaves at once, before an acknowledgement is made: with it, the kernel
+            // would have to cut a run of two.
+            let is_alone = self.outbox.has_one() && self.queue_pairs.engine.only_acknowledges();
+            if is_alone || self.outbox.has_whole_run() {
                 self.outbox.flush(&self.link);
             }
         }

@@ -52,9 +52,10 @@ fn two_processes_talk_by_address() {
     other.ends_well();
 }
 
-/// One system call per message: it carries the acknowledgement of the message before.
+/// One system call for each answer, and one for each acknowledgement that a signaled message asks
+/// for, behind the answer: one in four.
 #[test]
-fn an_answer_takes_an_acknowledgement_along() {
+fn an_answer_does_not_wait_for_an_acknowledgement_nor_does_each_message_have_one() {
     const EXCHANGES: u64 = 400;
     let mut other = Other::start("echo");
     let mut side = side(own(), false);
