@@ -55,7 +55,8 @@ pub(crate) struct SendQueue {
     /// Operations of atomics and datagrams.
     others: Box<[Option<Operation>]>,
     sges: Box<[Sge]>,
-    /// Inline data: each slot has as many lines as the longest data needs.
+    /// Inline data: the first line of each slot, then the second of each, up to the longest data.
+    /// So short messages one after another lie side by side.
     inline: Box<[Line]>,
     capacity: Capacity,
     /// All slots below are free.
@@ -137,8 +138,8 @@ impl SendQueue {
                 sges.len()
             }
             Data::Inline(bytes) => {
-                let lines = &mut self.inline[slot * self.capacity.inline_bytes.div_ceil(LINE_BYTES)..];
-                for (line, part) in lines.iter_mut().zip(bytes.chunks(LINE_BYTES)) {
+                let lines = self.inline[slot..].iter_mut().step_by(self.entries.len());
+                for (line, part) in lines.zip(bytes.chunks(LINE_BYTES)) {
                     line.0[..part.len()].copy_from_slice(part);
                 }
                 0
@@ -293,8 +294,8 @@ impl SendQueue {
         let slot = self.slot(index);
         if entry.is_inline {
             debug_assert!(offset.is_multiple_of(LINE_BYTES as u64));
-            let first = slot * self.capacity.inline_bytes.div_ceil(LINE_BYTES) + offset as usize / LINE_BYTES;
-            for (part, line) in out.chunks_mut(LINE_BYTES).zip(&self.inline[first..]) {
+            let lines = self.inline[slot..].iter().step_by(self.entries.len()).skip(offset as usize / LINE_BYTES);
+            for (part, line) in out.chunks_mut(LINE_BYTES).zip(lines) {
                 part.copy_from_slice(&line.0[..part.len()]);
             }
             return Ok(());
