@@ -82,7 +82,7 @@ pub struct DatagramsReport {
     pub datagrams: u64,
 }
 
-/// Returns the wires of those of these devices that have an address. Takes no lock.
+/// Returns the wires of those of these devices that have an address. Waits for no lcore.
 pub(crate) fn wires(devices: &[&str]) -> Vec<WireReport> {
     wire_counters().filter(|wire| devices.contains(&wire.device)).map(|wire| report(&wire)).collect()
 }
@@ -91,7 +91,8 @@ fn report(wire: &WireCounters) -> WireReport {
     let WireCounters { device, address, link, incidents } = wire;
     let some = |(reason, datagrams)| (datagrams > 0).then_some(DatagramsReport { reason, datagrams });
     let unsent = [("full", link.full), ("too_long", link.too_long), ("refused", link.refused), ("failed", link.failed)];
-    let of_link = [("truncated", link.truncated), ("neighbour_full", link.neighbour_full)];
+    let of_link =
+        [("truncated", link.truncated), ("neighbour_full", link.neighbour_full), ("socket_full", link.socket_full)];
     let discarded = Discard::ALL.into_iter().map(|why| (why.name(), incidents.discarded(why)));
     WireReport {
         device: (*device).to_owned(),

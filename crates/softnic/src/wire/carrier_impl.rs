@@ -46,6 +46,12 @@ impl Wire {
         let port = if stays { port } else { own };
         inner.queue_pairs.with(qp.qpn, |made| queue_pair::change(qp, addresses, port, made));
     }
+
+    fn leave_group(&self, inner: &mut Inner, gid: &[u8; 16]) {
+        if let Some(left) = inner.groups.leave(gid) {
+            self.link.drops.remove(left.socket.shared());
+        }
+    }
 }
 
 impl Carrier for Wire {
@@ -149,15 +155,19 @@ impl Carrier for Wire {
         let (Some(address), IpAddr::V4(own)) = (address_of_group(gid), self.link.own().ip()) else { return Ok(()) };
         let mut inner = self.lock();
         let joined = inner.groups.join(address, own, self.link.own().port());
-        let watched = joined.and_then(|new| new.map_or(Ok(()), |new| self.link.watch(&new.socket)));
+        let watched = joined.and_then(|new| {
+            let Some(new) = new else { return Ok(()) };
+            self.link.drops.add(new.socket.shared());
+            self.link.watch(&new.socket)
+        });
         watched.map_err(|error| {
-            inner.groups.leave(gid);
+            self.leave_group(&mut inner, gid);
             error.raw_os_error().unwrap_or(libc::EIO)
         })
     }
 
     fn leave(&self, gid: &[u8; 16]) {
-        self.lock().groups.leave(gid);
+        self.leave_group(&mut self.lock(), gid);
     }
 
     /// If another thread has the lock, that one does the work.

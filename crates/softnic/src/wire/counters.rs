@@ -14,6 +14,8 @@ macro_rules! link_counters {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct LinkCounters {
             $($(#[$doc])* pub $name: u64,)*
+            /// Datagrams that the kernel dropped on arrival, since a socket was full.
+            pub socket_full: u64,
         }
 
         /// [`LinkCounters`] while they are counted.
@@ -23,8 +25,9 @@ macro_rules! link_counters {
         }
 
         impl LinkTallies {
+            /// All but what the kernel counts.
             pub(super) fn values(&self) -> LinkCounters {
-                LinkCounters { $($name: self.$name.value(),)* }
+                LinkCounters { $($name: self.$name.value(),)* socket_full: 0 }
             }
         }
     };

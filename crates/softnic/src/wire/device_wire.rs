@@ -84,9 +84,9 @@ impl Wire {
         !self.device.carries_own() && device::by_gid(gid).is_some_and(|found| fabric::is_here(found, qpn))
     }
 
-    /// The counters of its socket. Takes no lock.
+    /// The counters of its sockets: a system call for each. Waits for no poller.
     pub fn link_counters(&self) -> LinkCounters {
-        self.link.counters.values()
+        self.link.counters()
     }
 
     /// Deviations from a network that loses nothing: of all queue pairs, past ones included, and of

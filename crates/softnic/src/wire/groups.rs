@@ -61,14 +61,11 @@ impl Groups {
         Ok(self.0.last())
     }
 
-    /// Counts one queue pair less.
-    pub(super) fn leave(&mut self, gid: &[u8; 16]) {
-        let Some(at) = self.0.iter().position(|joined| joined.gid == *gid) else { return };
+    /// Counts one queue pair less. Returns the group if that was the last one: closing its socket
+    /// leaves it, and removes the socket from the descriptors that the thread waits for.
+    pub(super) fn leave(&mut self, gid: &[u8; 16]) -> Option<Joined> {
+        let at = self.0.iter().position(|joined| joined.gid == *gid)?;
         self.0[at].members -= 1;
-        if self.0[at].members == 0 {
-            // Closing the socket leaves the group, and removes it from the descriptors that the
-            // thread waits for.
-            self.0.swap_remove(at);
-        }
+        (self.0[at].members == 0).then(|| self.0.swap_remove(at))
     }
 }

@@ -44,6 +44,7 @@ mod queue_pair;
 mod run;
 mod seat;
 mod socket;
+mod socket_drops;
 mod thread;
 mod transports;
 

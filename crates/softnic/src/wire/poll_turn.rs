@@ -109,7 +109,7 @@ impl Inner {
     /// The latest time of the next turn, by the clock of `timer`; at once, if there is more to
     /// send.
     pub(super) fn deadline_ns(&self) -> Option<u64> {
-        if self.has_more || self.has_kept_back {
+        if self.has_more || self.has_kept_back || self.management.has_messages() {
             return Some(0);
         }
         let both = [self.queue_pairs.engine.deadline_ns(), self.management.deadline_ns()];

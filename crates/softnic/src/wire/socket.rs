@@ -3,12 +3,14 @@
 //! Uses libc: rustix, which the other crates use, has neither `recvmmsg(2)` nor the control
 //! messages of GSO.
 
-use crate::wire::counters::{LinkTallies, Published};
+use crate::wire::counters::{LinkCounters, LinkTallies, Published};
 use crate::wire::descriptors::{Epoll, check, made};
+use crate::wire::socket_drops::SocketDrops;
 use std::io;
 use std::mem::{size_of, zeroed};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Arc;
 use verbline_roce::transport::Mtu;
 use verbline_roce::wire::HEADERS_MAX_BYTES;
 
@@ -28,6 +30,7 @@ pub(crate) struct Link {
     /// nobody waits.
     others: Epoll,
     pub(super) counters: LinkTallies,
+    pub(super) drops: SocketDrops,
     /// The incidents of all its queue pairs.
     pub(super) incidents: Published,
 }
@@ -45,8 +48,13 @@ impl Link {
             let own = libc::in_addr { s_addr: u32::from_ne_bytes(own.octets()) };
             set_to(&socket, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, &own)?;
         }
-        let (counters, incidents) = (LinkTallies::default(), Published::new());
-        Ok(Link { socket, own, others: Epoll::new()?, counters, incidents })
+        let (counters, drops, incidents) = (LinkTallies::default(), SocketDrops::default(), Published::new());
+        Ok(Link { socket, own, others: Epoll::new()?, counters, drops, incidents })
+    }
+
+    /// All its counters.
+    pub(super) fn counters(&self) -> LinkCounters {
+        LinkCounters { socket_full: self.drops.count(self.own_socket()), ..self.counters.values() }
     }
 
     /// Adds a descriptor to those that a waiting thread waits for, until it is closed.
@@ -86,7 +94,8 @@ pub(super) fn merge(socket: BorrowedFd<'_>) {
 }
 
 /// The socket of a multicast group, which only receives.
-pub(super) struct GroupSocket(UdpSocket);
+#[derive(Debug)]
+pub(super) struct GroupSocket(Arc<UdpSocket>);
 
 impl GroupSocket {
     /// Opens the socket of a group on the interface with that address. Others may have the same
@@ -97,7 +106,12 @@ impl GroupSocket {
         // Receive only by the interface where the group was joined (ip(7)).
         set(&socket, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0)?;
         socket.join_multicast_v4(group.ip(), &interface)?;
-        Ok(GroupSocket(socket))
+        Ok(GroupSocket(Arc::new(socket)))
+    }
+
+    /// For the link's [drops](Link::drops), which outlast it.
+    pub(super) fn shared(&self) -> &Arc<UdpSocket> {
+        &self.0
     }
 }
 
@@ -254,5 +268,43 @@ pub(super) mod tests {
     pub(in crate::wire) fn address(last: u8) -> SocketAddr {
         let pid = std::process::id();
         (Ipv4Addr::new(127, 0x40 | (pid >> 8) as u8 & 0x3f, pid as u8, last), 4791).into()
+    }
+
+    /// Sends more than a buffer holds; returns how many of them it holds.
+    fn flood(from: &UdpSocket, to: SocketAddr, held: impl Fn() -> usize) -> u64 {
+        const DATAGRAMS: u64 = 20_000;
+        (0..DATAGRAMS).for_each(|_| assert_eq!(from.send_to(&[7; 1000], to).expect("sent"), 1000));
+        DATAGRAMS - held() as u64
+    }
+
+    fn held(socket: BorrowedFd<'_>) -> usize {
+        let mut bytes = [0u8; 8];
+        let receive = || {
+            let (first, len) = (bytes.as_mut_ptr().cast(), bytes.len());
+            // SAFETY: a local, and its length.
+            unsafe { libc::recv(socket.as_raw_fd(), first, len, libc::MSG_DONTWAIT) }
+        };
+        std::iter::repeat_with(receive).take_while(|bytes| *bytes >= 0).count()
+    }
+
+    #[test]
+    fn what_a_full_socket_loses_is_counted_also_of_a_group_that_was_left() {
+        let link = Link::open(address(30)).expect("a free port");
+        let from = UdpSocket::bind((address(31).ip(), 0)).expect("a free port");
+        assert_eq!(link.counters().socket_full, 0);
+        let of_own = flood(&from, link.own(), || held(link.own_socket()));
+        assert!(of_own > 0, "it was full");
+        assert_eq!(link.counters().socket_full, of_own);
+
+        let (group, interface) = (Ipv4Addr::new(239, 77, 3, 1), Ipv4Addr::LOCALHOST);
+        let joined = GroupSocket::open(SocketAddrV4::new(group, 4791), interface).expect("a group of loopback");
+        link.drops.add(joined.shared());
+        from.set_multicast_loop_v4(true).expect("an option of ip(7)");
+        let of_group = flood(&from, (group, 4791).into(), || held(joined.as_fd()));
+        assert!(of_group > 0, "it was full");
+        assert_eq!(link.counters().socket_full, of_own + of_group);
+        link.drops.remove(joined.shared());
+        drop(joined);
+        assert_eq!(link.counters().socket_full, of_own + of_group);
     }
 }

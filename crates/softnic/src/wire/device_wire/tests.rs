@@ -170,3 +170,26 @@ fn a_service_is_free_for_other_processes_once_its_listener_is_gone_and_all_reque
     drop(wire.listen(at, Err).expect("nobody has it"));
     other.listen(service).expect("nothing was to be decided");
 }
+
+/// Regression: the messages of connection management for which a turn had no room waited until
+/// something else happened.
+#[test]
+fn messages_that_a_turn_has_no_room_for_are_due_at_once() {
+    let (own, peer) = (address(49), address(50));
+    let slice = claim_slice(own.ip(), 0).expect("a name").expect("a slice");
+    let link = Arc::new(Link::open(own).expect("a free port"));
+    let wire = Wire::new(&device::devices()[0], link, slice).expect("descriptors");
+    let mut inner = wire.lock();
+    const CONNECTIONS: u32 = 1_000;
+    for qpn in 2..2 + CONNECTIONS {
+        let (to, terms) = ((PortSpace::Reliable, peer), Terms { qpn, ..TERMS });
+        inner.management.connect(timer::now_ns(), 1, to, &terms, Box::new(|_| {})).expect("there is room");
+    }
+    inner.say();
+    let sent = wire.link_counters().sent;
+    assert!(sent < CONNECTIONS.into(), "{sent}: one turn has no room for all");
+    assert_eq!(inner.deadline_ns(), Some(0));
+    inner.say();
+    assert_eq!(wire.link_counters().sent, CONNECTIONS.into());
+    assert_ne!(inner.deadline_ns(), Some(0));
+}
