@@ -14,7 +14,7 @@ mod server;
 mod settings;
 mod table;
 
-use verbline::cli::so_far;
+use verbline::cli::{count, so_far};
 use verbline::prelude::*;
 
 use results::Results;
@@ -23,6 +23,12 @@ use results::Results;
 #[derive(Debug, Default)]
 pub struct KeyValue {
     results: Results,
+}
+
+/// The summary of a server whose clients are other processes.
+fn served(report: &Report) -> String {
+    let clients: u64 = report.ports.iter().filter_map(|port| Some(port.connections.as_ref()?.open)).sum();
+    format!("{}, {} connections open", so_far(report, "routed", "requests"), count(clients))
 }
 
 impl App for KeyValue {
@@ -40,7 +46,10 @@ impl App for KeyValue {
     }
 
     fn live(&self, report: &Report) -> String {
-        so_far(report, "operations", "operations")
+        match report.stages.iter().any(|stage| stage.counter("operations").is_some()) {
+            true => so_far(report, "operations", "operations"),
+            false => served(report),
+        }
     }
 
     fn outcome(&self, report: &Report) -> Outcome {

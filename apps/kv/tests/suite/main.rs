@@ -1,5 +1,6 @@
 //! The integration tests of `kv`: one program, one module per theme.
 
 mod command;
+mod live;
 mod prometheus;
 mod two_processes;
