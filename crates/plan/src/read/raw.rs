@@ -177,12 +177,18 @@ pub(crate) fn keys_of<T>(read: fn(TableHeader, &mut Reader<'_>) -> T) -> Vec<Key
 }
 
 fn read_top(reader: &mut Reader<'_>, catalog: &Catalog) -> RawPlan {
-    let name = reader.optional_text("name").map(|field| field.value);
+    let name = reader.optional_text("name");
+    if let Some(empty) = name.as_ref().filter(|name| name.value.trim().is_empty()) {
+        reader
+            .sink
+            .error("bad-value", empty.span, "`name` is empty".to_owned())
+            .help("leave it out for the file's name, or write what `ps` and reports shall call the run".to_owned());
+    }
     let app = reader.optional_text("app");
     if let Some(app) = &app {
         check_app(app, catalog, reader.sink);
     }
-    RawPlan { name, app: app.map(|field| field.value), ..RawPlan::default() }
+    RawPlan { name: name.map(|field| field.value), app: app.map(|field| field.value), ..RawPlan::default() }
 }
 
 fn check_app(app: &Field<String>, catalog: &Catalog, sink: &mut Sink) {

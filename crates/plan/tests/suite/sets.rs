@@ -43,6 +43,14 @@ fn blanks_around_a_value_are_no_part_of_it() {
 }
 
 #[test]
+fn a_run_can_not_be_called_nothing() {
+    for flag in ["name=", "name=\" \""] {
+        let faults = load([flag]).expect_err("it is empty");
+        assert_eq!(faults.errors().map(|fault| fault.code()).collect::<Vec<_>>(), ["bad-value"], "{flag}: {faults}");
+    }
+}
+
+#[test]
 fn the_last_of_two_wins() {
     let plan = load(["lcore.trader.burst=16", "lcore.trader.burst=8"]).unwrap_or_else(|faults| panic!("{faults}"));
     assert_eq!(plan.lcores()[1].burst_packets, 8);
