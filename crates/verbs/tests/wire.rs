@@ -127,6 +127,7 @@ fn the_other_process() {
         "ask" => return shared::ask(own),
         "refused" => return shared::be_refused(own),
         "older" => return shared::be_older(own),
+        "threadless" => return faults::get_no_thread(own),
         _ => {}
     }
     let (transport, terms) = match role {
@@ -139,7 +140,8 @@ fn the_other_process() {
         faults::let_pass_the_links_port_alone(own);
     }
     if role == "burst-one-by-one" {
-        faults::refuse_runs();
+        // As runs through IPsec. Lone datagrams leave by another call.
+        faults::refuse(libc::SYS_sendmsg, libc::EIO);
     }
     let own = SocketAddr::new(side.context.address().unwrap(), 0);
     let mut listener = Listener::bind_for(Provider::Soft, own, terms.transport, 4).unwrap();

@@ -8,7 +8,7 @@ use crate::wire::gid_of;
 use crate::wire::management;
 use crate::wire::neighbours;
 use crate::wire::socket::Link;
-use crate::wire::thread;
+use crate::wire::thread::Waiting;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -156,6 +156,7 @@ pub fn attach(device: &str, address: IpAddr) -> Result<&'static Wire, AttachErro
         return Err(AttachError::OfDevice { address, by: other.device_name() });
     }
     let at = SocketAddr::new(address, ROCE_PORT);
+    let thread = Waiting::start(found.name()).map_err(|source| AttachError::Thread { at, source })?;
     let refused = |source| AttachError::Io { at, source };
     // Before the socket: from the start, the kernel may deliver datagrams for others to this
     // socket, and datagrams for this process to others.
@@ -169,7 +170,7 @@ pub fn attach(device: &str, address: IpAddr) -> Result<&'static Wire, AttachErro
     })?);
     let wire: &'static Wire = Box::leak(Box::new(Wire::new(found, link, slice).map_err(refused)?));
     fabric::control().own_slice(found.index, number, management::random());
-    thread::start(wire).map_err(|source| AttachError::Thread { at, source })?;
+    thread.serve(wire);
     carrier::register(found, wire);
     let _ = WIRES[found.index].set(wire);
     found.set_address(gid_of(address));

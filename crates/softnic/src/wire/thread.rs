@@ -16,6 +16,7 @@ use crate::queues::timer;
 use crate::wire::device_wire::Wire;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 use verbline_sync::guard::Guard;
 use verbline_sync::standby::{Standby, Work};
@@ -25,12 +26,25 @@ const TICK: Duration = Duration::from_millis(4);
 /// Polls in a row that show an owner awake: more than the one that follows arming.
 const POLLS: u64 = 32;
 
-/// Starts the thread, which ends with the process.
-pub(super) fn start(wire: &'static Wire) -> io::Result<()> {
-    let guard: &'static Guard = Box::leak(Box::default());
-    guards::register(&[guard]);
-    let started = std::thread::Builder::new().name(format!("vl-wire-{}", wire.device_name()));
-    started.spawn(move || run(wire, guard)).map(drop)
+/// The thread, before it has its wire. Dropped, it ends.
+pub(super) struct Waiting(SyncSender<(&'static Wire, &'static Guard)>);
+
+impl Waiting {
+    /// Starts it: before the socket is opened, which nobody would read without a thread.
+    pub(super) fn start(device: &str) -> io::Result<Waiting> {
+        let (give, take) = sync_channel(1);
+        let started = std::thread::Builder::new().name(format!("vl-wire-{device}"));
+        started.spawn(move || take.recv().into_iter().for_each(|(wire, guard)| run(wire, guard)))?;
+        Ok(Waiting(give))
+    }
+
+    /// From now on it serves this wire, as long as the process lives.
+    pub(super) fn serve(self, wire: &'static Wire) {
+        let guard: &'static Guard = Box::leak(Box::default());
+        guards::register(&[guard]);
+        // It waits for this alone, and has room for it.
+        let _ = self.0.send((wire, guard));
+    }
 }
 
 fn run(wire: &Wire, guard: &Guard) {

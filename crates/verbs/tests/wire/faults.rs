@@ -133,15 +133,14 @@ fn a_firewall_that_lets_pass_answers_only_costs_one_time_out() {
     other.ends_well();
 }
 
-/// Makes the kernel refuse every datagram that leaves by sendmsg(2), as it refuses runs through
-/// IPsec. Lone datagrams leave by another call.
-pub(crate) fn refuse_runs() {
+/// Makes the kernel refuse a system call with an `errno`.
+pub(crate) fn refuse(call: libc::c_long, errno: libc::c_int) {
     let code = |of: u32, jt, jf, k| libc::sock_filter { code: of as u16, jt, jf, k };
     let mut filter = [
         // The number of the system call.
         code(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        code(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_sendmsg as u32),
-        code(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EIO as u32),
+        code(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, call as u32),
+        code(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | errno as u32),
         code(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
     ];
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
@@ -159,4 +158,23 @@ fn where_the_kernel_takes_no_runs_each_datagram_leaves_alone() {
     let (other, _side, connection) = after_a_burst_of("burst-one-by-one");
     drop(connection);
     other.ends_well();
+}
+
+/// Regression: the socket stayed open, and took datagrams for other processes of the address that
+/// nobody read.
+#[test]
+fn a_device_that_gets_no_thread_has_no_socket() {
+    let mut other = Other::start("threadless");
+    let refused = other.says("refused");
+    assert!(refused.contains("can't be started") && refused.contains("ulimit -u"), "{refused}");
+    other.ends_well();
+}
+
+/// Asks for an address where no thread can be made.
+pub(crate) fn get_no_thread(address: IpAddr) {
+    let context = common::open("soft0");
+    refuse(libc::SYS_clone3, libc::EAGAIN);
+    println!("refused={}", context.set_address(address).unwrap_err());
+    // This one shares it with nobody.
+    UdpSocket::bind((address, 4791)).unwrap();
 }
