@@ -1,6 +1,7 @@
 //! Messages, WRITEs and READs, there and back.
 
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use verbline_softnic::wire::{News, PortSpace, Terms, of_device};
 use verbline_verbs::connection::{ConnectionError, Listener, resolve, resolve_for};
@@ -10,6 +11,9 @@ use verbline_verbs::{Access, Provider, SendOptions, Status, Transport, WrKind, w
 use crate::common::{PATIENCE, message};
 use crate::other::Other;
 use crate::{REGION_BYTES, connect, finish, own, side, side_of, terms, unreliable_terms};
+
+/// A message asks for an acknowledgement if none was sent for as long as this.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Bytes written and read back: many packets.
 const HALF_BYTES: u32 = 1 << 19;
@@ -62,15 +66,19 @@ fn an_answer_does_not_wait_for_an_acknowledgement_nor_does_each_message_have_one
     let mut connection = connect(&mut side, other.listens(), 16);
     connection.wait_established(PATIENCE).unwrap();
     let calls = || wire_counters().map(|wire| wire.link.send_calls).sum::<u64>();
-    let before = calls();
+    let (before, mut slow) = (calls(), 0);
     for number in 0..EXCHANGES {
+        let began = Instant::now();
         side.send(&number.to_le_bytes());
         assert_eq!(side.receive(1)[0].data(), number.to_le_bytes());
         assert_eq!(side.post_recvs(1), 1);
+        slow += u64::from(began.elapsed() > PAUSE / 4);
     }
     let calls = calls() - before;
-    // If a process loses its CPU in the middle of an exchange, the wire's thread acknowledges.
-    assert!((EXCHANGES..EXCHANGES * 3 / 2).contains(&calls), "{calls} calls for {EXCHANGES} messages");
+    // If a process loses its CPU in the middle of an exchange, the message asks by itself, or the
+    // wire's thread acknowledges; so does the next one.
+    let most = EXCHANGES * 3 / 2 + 2 * slow;
+    assert!((EXCHANGES..most).contains(&calls), "{calls} calls for {EXCHANGES} messages, {slow} of them slow");
     drop(connection);
     other.ends_well();
 }
