@@ -174,7 +174,10 @@ cache_packets = 16
 "#;
 
 fn lcores(names: &[&str], idle: &str) -> String {
-    let lcore = |(cpu, name): (usize, &&str)| format!("[lcore.{name}]\ncpu = {cpu}\nburst = 8\nidle = \"{idle}\"\n");
+    // All may share one CPU with other programs, and the last packets wait for their turn then.
+    let lcore = |(cpu, name): (usize, &&str)| {
+        format!("[lcore.{name}]\ncpu = {cpu}\nburst = 8\nidle = \"{idle}\"\ndrain = \"20s\"\n")
+    };
     names.iter().enumerate().map(lcore).collect()
 }
 
