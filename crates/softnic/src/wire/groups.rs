@@ -69,3 +69,53 @@ impl Groups {
         (self.0[at].members == 0).then(|| self.0.swap_remove(at))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::run::Run;
+    use crate::wire::socket::Link;
+    use crate::wire::socket::tests::address;
+    use std::net::SocketAddr;
+    use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+    /// Sends more datagrams than a socket holds; returns how many of them it does not hold.
+    fn flood(from: &Link, to: SocketAddr, socket: BorrowedFd<'_>) -> u64 {
+        const DATAGRAMS: u64 = 20_000;
+        let run = Run { to, traffic_class: 0, bytes: &[7; 1000], segment_bytes: 1000 };
+        (0..DATAGRAMS).for_each(|_| from.send(&run).expect("sent"));
+        DATAGRAMS - held(socket) as u64
+    }
+
+    /// Empties a socket; returns how many datagrams it held.
+    fn held(socket: BorrowedFd<'_>) -> usize {
+        let mut bytes = [0u8; 8];
+        let receive = || {
+            let (first, len) = (bytes.as_mut_ptr().cast(), bytes.len());
+            // SAFETY: a local, and its length.
+            unsafe { libc::recv(socket.as_raw_fd(), first, len, libc::MSG_DONTWAIT) }
+        };
+        std::iter::repeat_with(receive).take_while(|bytes| *bytes >= 0).count()
+    }
+
+    #[test]
+    fn what_a_full_socket_loses_is_counted_also_of_a_group_that_was_left() {
+        let link = Link::open(address(30)).expect("a free port");
+        let from = Link::open(address(31)).expect("a free port");
+        assert_eq!(link.counters().socket_full, 0);
+        let of_own = flood(&from, link.own(), link.own_socket());
+        assert!(of_own > 0, "it was full");
+        assert_eq!(link.counters().socket_full, of_own);
+
+        let [high, low] = (std::process::id() as u16).to_be_bytes();
+        let (group, interface) = (Ipv4Addr::new(239, 77, high, low), Ipv4Addr::LOCALHOST);
+        let joined = GroupSocket::open(SocketAddrV4::new(group, 4791), interface).expect("a group of loopback");
+        link.drops.add(joined.shared());
+        let of_group = flood(&from, (group, 4791).into(), joined.as_fd());
+        assert!(of_group > 0, "it was full");
+        assert_eq!(link.counters().socket_full, of_own + of_group);
+        link.drops.remove(joined.shared());
+        drop(joined);
+        assert_eq!(link.counters().socket_full, of_own + of_group);
+    }
+}

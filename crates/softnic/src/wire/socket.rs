@@ -269,42 +269,4 @@ pub(super) mod tests {
         let pid = std::process::id();
         (Ipv4Addr::new(127, 0x40 | (pid >> 8) as u8 & 0x3f, pid as u8, last), 4791).into()
     }
-
-    /// Sends more than a buffer holds; returns how many of them it holds.
-    fn flood(from: &UdpSocket, to: SocketAddr, held: impl Fn() -> usize) -> u64 {
-        const DATAGRAMS: u64 = 20_000;
-        (0..DATAGRAMS).for_each(|_| assert_eq!(from.send_to(&[7; 1000], to).expect("sent"), 1000));
-        DATAGRAMS - held() as u64
-    }
-
-    fn held(socket: BorrowedFd<'_>) -> usize {
-        let mut bytes = [0u8; 8];
-        let receive = || {
-            let (first, len) = (bytes.as_mut_ptr().cast(), bytes.len());
-            // SAFETY: a local, and its length.
-            unsafe { libc::recv(socket.as_raw_fd(), first, len, libc::MSG_DONTWAIT) }
-        };
-        std::iter::repeat_with(receive).take_while(|bytes| *bytes >= 0).count()
-    }
-
-    #[test]
-    fn what_a_full_socket_loses_is_counted_also_of_a_group_that_was_left() {
-        let link = Link::open(address(30)).expect("a free port");
-        let from = UdpSocket::bind((address(31).ip(), 0)).expect("a free port");
-        assert_eq!(link.counters().socket_full, 0);
-        let of_own = flood(&from, link.own(), || held(link.own_socket()));
-        assert!(of_own > 0, "it was full");
-        assert_eq!(link.counters().socket_full, of_own);
-
-        let (group, interface) = (Ipv4Addr::new(239, 77, 3, 1), Ipv4Addr::LOCALHOST);
-        let joined = GroupSocket::open(SocketAddrV4::new(group, 4791), interface).expect("a group of loopback");
-        link.drops.add(joined.shared());
-        from.set_multicast_loop_v4(true).expect("an option of ip(7)");
-        let of_group = flood(&from, (group, 4791).into(), || held(joined.as_fd()));
-        assert!(of_group > 0, "it was full");
-        assert_eq!(link.counters().socket_full, of_own + of_group);
-        link.drops.remove(joined.shared());
-        drop(joined);
-        assert_eq!(link.counters().socket_full, of_own + of_group);
-    }
 }

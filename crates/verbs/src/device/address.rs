@@ -55,8 +55,9 @@ pub struct WireCounters {
     pub incidents: Incidents,
 }
 
-/// The counters of each software device of this process with an address. Takes no lock: threads
-/// that send and receive go on meanwhile, so that the values are not of one instant.
+/// The counters of each software device of this process with an address, by a system call for each
+/// of its sockets. Threads that send and receive go on meanwhile, so that the values are not of one
+/// instant.
 pub fn wire_counters() -> impl Iterator<Item = WireCounters> {
     wire::all().map(|wire| WireCounters {
         device: wire.device_name(),
