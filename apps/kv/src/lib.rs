@@ -14,7 +14,7 @@ mod server;
 mod settings;
 mod table;
 
-use verbline::cli::{count, so_far};
+use verbline::cli::{served, so_far};
 use verbline::prelude::*;
 
 use results::Results;
@@ -23,12 +23,6 @@ use results::Results;
 #[derive(Debug, Default)]
 pub struct KeyValue {
     results: Results,
-}
-
-/// The summary of a server whose clients are other processes.
-fn served(report: &Report) -> String {
-    let clients: u64 = report.ports.iter().filter_map(|port| Some(port.connections.as_ref()?.open)).sum();
-    format!("{}, {} connections open", so_far(report, "routed", "requests"), count(clients))
 }
 
 impl App for KeyValue {
@@ -48,7 +42,7 @@ impl App for KeyValue {
     fn live(&self, report: &Report) -> String {
         match report.stages.iter().any(|stage| stage.counter("operations").is_some()) {
             true => so_far(report, "operations", "operations"),
-            false => served(report),
+            false => served(report, "routed", "requests", "connections"),
         }
     }
 

@@ -50,7 +50,7 @@ mod waiting;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nvme_load::NvmeLoad;
-use verbline::cli::{count, so_far};
+use verbline::cli::served;
 use verbline::prelude::*;
 use verbline_store::Store;
 
@@ -85,12 +85,6 @@ impl NvmeTarget {
     }
 }
 
-/// The summary of a target without a load beside it.
-fn served(report: &Report) -> String {
-    let queues: u64 = report.ports.iter().filter_map(|port| Some(port.connections.as_ref()?.open)).sum();
-    format!("{}, {} queues open", so_far(report, "commands", "commands"), count(queues))
-}
-
 impl App for NvmeTarget {
     fn name(&self) -> &'static str {
         "nvme-target"
@@ -120,7 +114,7 @@ impl App for NvmeTarget {
     fn live(&self, report: &Report) -> String {
         match report.stages.iter().any(|stage| stage.counter("answered").is_some()) {
             true => self.load.live(report),
-            false => served(report),
+            false => served(report, "commands", "commands", "queues"),
         }
     }
 

@@ -58,7 +58,7 @@ use args::{Arguments, Command};
 pub use app::{App, Outcome};
 pub use figures::{count, duration, percent, rate};
 pub use log::{LogGuard, log_to_stderr};
-pub use measured::{Latencies, Parts, so_far};
+pub use measured::{Latencies, Parts, served, so_far};
 pub use silence::Silence;
 
 /// Printed at the start: a run may take hours, and only its end would find standard output closed.

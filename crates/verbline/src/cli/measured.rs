@@ -157,6 +157,13 @@ pub fn so_far(report: &Report, counter: &str, what: &str) -> String {
     format!("{} {what}, {} a second", count(done), count(per_second as u64))
 }
 
+/// A live line of a server alone: what its stages have served so far, and the connections that are
+/// open, called `connections`.
+pub fn served(report: &Report, counter: &str, what: &str, connections: &str) -> String {
+    let open: u64 = report.ports.iter().filter_map(|port| Some(port.connections.as_ref()?.open)).sum();
+    format!("{}, {} {connections} open", so_far(report, counter, what), count(open))
+}
+
 /// Declares a struct of counts, each a `u64`, with `fields` (every count with its name) and `add`.
 #[macro_export]
 macro_rules! counts {

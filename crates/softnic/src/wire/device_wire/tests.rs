@@ -21,14 +21,18 @@ use verbline_roce::wire::{
 };
 use verbline_sync::guard::Guard;
 
+fn wire_at(own: SocketAddr) -> Wire {
+    let slice = claim_slice(own.ip(), 0).expect("a name").expect("a slice");
+    let link = Arc::new(Link::open(own).expect("a free port"));
+    Wire::new(&device::devices()[0], link, slice).expect("descriptors")
+}
+
 /// Regression: packets taken in by a poll made something due, and the thread slept on: a program
 /// that did not poll again kept its peer waiting.
 #[test]
 fn a_poll_wakes_the_thread_if_something_is_due_sooner_than_it_knows() {
     let (own, peer) = (address(41), address(42));
-    let slice = claim_slice(own.ip(), 0).expect("a name").expect("a slice");
-    let link = Arc::new(Link::open(own).expect("a free port"));
-    let wire = Wire::new(&device::devices()[0], link, slice).expect("descriptors");
+    let wire = wire_at(own);
     assert!(wire.lock().management.listen((PortSpace::Reliable, 4420), Box::new(|_| true)));
     let asker = Link::open(peer).expect("a free port");
     let guard = Guard::default();
@@ -53,10 +57,8 @@ fn a_poll_wakes_the_thread_if_something_is_due_sooner_than_it_knows() {
 #[test]
 fn an_acceptor_learns_by_its_peers_first_packet_that_the_peer_is_ready() {
     let (own, peer) = (address(43), address(44));
-    let slice = claim_slice(own.ip(), 0).expect("a name").expect("a slice");
-    let qpn = Qpn::new(fabric::numbers_of(slice.number).start + 5);
-    let link = Arc::new(Link::open(own).expect("a free port"));
-    let wire = Wire::new(&device::devices()[0], link, slice).expect("descriptors");
+    let wire = wire_at(own);
+    let qpn = Qpn::new(fabric::numbers_of(wire.slice).start + 5);
     let asker = Link::open(peer).expect("a free port");
     let guard = Guard::default();
     let bring = |bytes: &[u8]| {
@@ -96,9 +98,7 @@ fn an_acceptor_learns_by_its_peers_first_packet_that_the_peer_is_ready() {
 #[test]
 fn each_datagram_that_leads_nowhere_is_counted_by_its_reason() {
     let (own, peer) = (address(45), address(46));
-    let slice = claim_slice(own.ip(), 0).expect("a name").expect("a slice");
-    let link = Arc::new(Link::open(own).expect("a free port"));
-    let wire = Wire::new(&device::devices()[0], link, slice).expect("descriptors");
+    let wire = wire_at(own);
     let asker = Link::open(peer).expect("a free port");
     let guard = Guard::default();
     let route = Route::new(Addresses::new(peer.ip(), own.ip()).expect("one family"), 2, 1);
@@ -176,9 +176,7 @@ fn a_service_is_free_for_other_processes_once_its_listener_is_gone_and_all_reque
 #[test]
 fn messages_that_a_turn_has_no_room_for_are_due_at_once() {
     let (own, peer) = (address(49), address(50));
-    let slice = claim_slice(own.ip(), 0).expect("a name").expect("a slice");
-    let link = Arc::new(Link::open(own).expect("a free port"));
-    let wire = Wire::new(&device::devices()[0], link, slice).expect("descriptors");
+    let wire = wire_at(own);
     let mut inner = wire.lock();
     const CONNECTIONS: u32 = 1_000;
     for qpn in 2..2 + CONNECTIONS {
